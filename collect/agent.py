@@ -1,0 +1,161 @@
+"""One role's agent: a smolagents CodeAgent that sees exactly the history its team prescribes."""
+
+from typing import Any, Literal
+
+from smolagents import CodeAgent, LogLevel, Tool
+from smolagents.agents import EMPTY_PROMPT_TEMPLATES
+from smolagents.local_python_executor import PythonExecutor
+from smolagents.memory import ActionStep
+from smolagents.models import ChatMessage, MessageRole
+from smolagents.utils import AgentExecutionError, AgentGenerationError, AgentMaxStepsError
+
+from flywheel.errors import ContextExceeded
+from flywheel.records import StepError
+
+from .recording import RecordingModel, RepeatedAction, RunRecorder
+from .team import CODE_TAGS
+
+NOTHING_FOUND = "No information was found."
+NO_CODE = f"Error: there was no code between {CODE_TAGS[0]} and {CODE_TAGS[1]}."
+REPEATED = "You have done exactly this before. Try something else, or finish with final_answer."
+
+
+class RoleAgent(CodeAgent):  # type: ignore[misc]  # smolagents is untyped here
+    """A code agent for one agent run of one role. Make a new one for every run: state must not leak between questions.
+
+    Args:
+        run: where the run is recorded.
+        history: `summarised` shows the system prompt, the task, the last action and all observations so far, an error
+            only if it happened in the last step; `full` shows every step.
+        observation_characters: longer observations are cut.
+    """
+
+    def __init__(
+        self,
+        *,
+        run: RunRecorder,
+        model: RecordingModel,
+        tools: list[Tool],
+        executor: PythonExecutor,
+        system_prompt: str,
+        max_steps: int,
+        history: Literal["summarised", "full"],
+        observation_characters: int,
+    ) -> None:
+        self._prompt = system_prompt
+        self._recorder = run
+        self._history = history
+        self._observation_characters = observation_characters
+        super().__init__(
+            tools=tools,
+            model=model,
+            prompt_templates=EMPTY_PROMPT_TEMPLATES,
+            executor=executor,
+            max_steps=max_steps,
+            code_block_tags=CODE_TAGS,
+            verbosity_level=LogLevel.OFF,
+            step_callbacks={ActionStep: self._after_step},
+        )
+
+    def initialize_system_prompt(self) -> str:
+        """The role's prompt as it is; it names its tools itself."""
+        return self._prompt
+
+    def solve(self, task: str) -> str:
+        """Run until a report is given or a limit ends it; the recorder then holds status and report.
+
+        Raises:
+            InfrastructureError: when the engine fails.
+        """
+        run = self._recorder
+        try:
+            answer = self.run(task)
+        except AgentGenerationError as error:
+            if not isinstance(error.__cause__, RepeatedAction | ContextExceeded):
+                raise (error.__cause__ or error) from None
+            run.status = "repeated" if isinstance(error.__cause__, RepeatedAction) else "failed"
+            run.report = self._last_observation()
+        else:
+            reached_limit = isinstance(getattr(self.memory.steps[-1], "error", None), AgentMaxStepsError)
+            run.status, run.report = "max_steps" if reached_limit else "finished", format_answer(answer)
+        return run.report
+
+    def provide_final_answer(self, task: str) -> ChatMessage:
+        """At the step limit report the last observation, without another model call."""
+        return ChatMessage(role=MessageRole.ASSISTANT, content=self._last_observation())
+
+    def write_memory_to_messages(self, summary_mode: bool = False) -> list[ChatMessage]:
+        """What the model is sent next, as plain texts."""
+        messages = [
+            ChatMessage(role=MessageRole.SYSTEM, content=self._prompt),
+            ChatMessage(role=MessageRole.USER, content=f"Task: {self.task}"),
+        ]
+        calls = self._recorder.calls
+        if self._history == "full":
+            for call in calls:
+                messages.append(ChatMessage(role=MessageRole.ASSISTANT, content=call.completion))
+                messages.append(ChatMessage(role=MessageRole.USER, content=f"Observation:\n{call.observation}"))
+        elif calls:
+            observations = [_without_error(call.observation) for call in calls[:-1]] + [calls[-1].observation]
+            text = "\n\n".join(f"Observation:\n{observation}" for observation in observations if observation)
+            messages.append(ChatMessage(role=MessageRole.ASSISTANT, content=calls[-1].completion))
+            messages.append(ChatMessage(role=MessageRole.USER, content=text))
+        return messages
+
+    def _after_step(self, step: ActionStep, agent: CodeAgent) -> None:
+        """Record what the model will be shown in return for its last action."""
+        if isinstance(step.error, AgentGenerationError | AgentMaxStepsError):
+            return
+        if step.is_final_answer:
+            self._recorder.observe(None, None)
+            return
+        parts = [_printed(step.observations)]
+        error: StepError | None = None
+        if isinstance(step.error, AgentExecutionError):
+            error = "execution"
+            parts.append(f"Error: {_last_line(str(step.error))}")
+        elif step.error is not None:
+            error = "parse"
+            parts.append(NO_CODE)
+        elif step.action_output is not None:
+            parts.append(f"Value of the last line: {step.action_output}")
+        if self._recorder.repetitions():
+            parts.append(REPEATED)
+        observation = "\n".join(part for part in parts if part) or "(nothing was printed)"
+        self._recorder.observe(self._cut(observation), error)
+
+    def _cut(self, text: str) -> str:
+        limit = self._observation_characters
+        return text if len(text) <= limit else f"{text[:limit]}\n(cut after {limit} of {len(text)} characters)"
+
+    def _last_observation(self) -> str:
+        observations = [_without_error(call.observation) for call in self._recorder.calls if call.observation]
+        return next((text for text in reversed(observations) if text), NOTHING_FOUND)
+
+
+def _printed(observations: str | None) -> str:
+    """What the code printed, out of smolagents' wrapping."""
+    text = (observations or "").removeprefix("Execution logs:\n")
+    return text.rpartition("Last output from code snippet:\n")[0].strip() if "Last output from" in text else text.strip()
+
+
+def _without_error(observation: str | None) -> str:
+    """An observation as it is shown once its error lies behind: solved errors only distract."""
+    lines = (observation or "").split("\n")
+    return "\n".join(line for line in lines if not line.startswith("Error: ") and line != REPEATED).strip()
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "unknown"
+
+
+def format_answer(answer: Any) -> str:
+    """A final answer as text; 42.0 is 42."""
+    if isinstance(answer, float) and answer.is_integer() and abs(answer) < 1e15:
+        answer = int(answer)
+    if isinstance(answer, bool):
+        return "yes" if answer else "no"
+    if isinstance(answer, list | tuple | set):
+        return ", ".join(format_answer(item) for item in answer)
+    return str(answer).strip()

@@ -1,0 +1,112 @@
+"""One rollout: a fresh team on one question, from the question to a graded answer, as a record whatever happens."""
+
+import contextlib
+import time
+from dataclasses import dataclass, field
+
+from smolagents.local_python_executor import LocalPythonExecutor, PythonExecutor
+
+from flywheel.config import Config
+from flywheel.engines import Engine
+from flywheel.errors import InfrastructureError
+from flywheel.files import sha256
+from flywheel.grading import grade
+from flywheel.records import Question, Rollout, RolloutStatus
+
+from .agent import RoleAgent
+from .passages import PassageFinder
+from .recording import RecordingModel, RunRecorder
+from .sandbox import Sandbox
+from .sources import Source
+from .team import Team
+from .tools import make_tools
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all rollouts of a collection share."""
+
+    config: Config
+    team: Team
+    engine: Engine
+    source: Source
+    passages: PassageFinder
+    sandbox: Sandbox
+    round: int
+    temperature: float
+    model: str = ""
+    """Asked for in every role's name; empty asks for the role itself."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """`role@version` to ask for, by role, where not the newest."""
+
+
+def run_rollout(setup: Setup, question: Question, sample: int) -> Rollout:
+    """Run the team once. A failing engine or network becomes a rollout with status `infrastructure`, not an exception."""
+    return _Rollout(setup, question, sample).run()
+
+
+def rollout_seed(seed: int, question: str, sample: int) -> int:
+    """Seed of a rollout, which depends on nothing but the collection's seed, the question and the sample."""
+    return int(sha256(f"{seed}:{question}:{sample}")[:8], 16) & 0x7FFFFFFF
+
+
+class _Rollout:
+    """The state of one rollout while it runs: its runs so far, and the first infrastructure failure."""
+
+    def __init__(self, setup: Setup, question: Question, sample: int) -> None:
+        self.setup = setup
+        self.question = question
+        self.sample = sample
+        self.id = f"r{setup.round}/{question.id}/{sample}"
+        self.seed = rollout_seed(setup.config.collect.seed, question.id, sample)
+        self.runs: list[RunRecorder] = []
+        self.failure: InfrastructureError | None = None
+
+    def run(self) -> Rollout:
+        started = time.perf_counter()
+        status: RolloutStatus = "finished"
+        answer = failure = ""
+        try:
+            answer = self.call_role(self.setup.team.root.name, self.question.question, parent=None)
+            if self.failure:  # a model's own `except` must not hide that the evidence was incomplete
+                raise self.failure
+        except InfrastructureError as error:
+            status, failure = "infrastructure", str(error)
+        return Rollout(
+            id=self.id, question=self.question, sample=self.sample, seed=self.seed, round=self.setup.round,
+            status=status, answer=answer, verdict=grade(answer, self.question.golds),
+            runs=tuple(run.record() for run in self.runs), seconds=round(time.perf_counter() - started, 3),
+            failure=failure, prompt=self.setup.config.team.prompt, history=self.setup.config.team.history,
+        )  # fmt: skip
+
+    def call_role(self, name: str, task: str, parent: RunRecorder | None, page: str = "") -> str:
+        """Run a fresh agent of a role and return its report."""
+        setup, team = self.setup, self.setup.config.team
+        role = setup.team.role(name)
+        task = f"{task}\nPage: {page}" if page else task
+        run = RunRecorder(
+            id=f"{self.id}.{len(self.runs)}", role=name, parent_call=parent.last_call if parent else None, task=task
+        )
+        self.runs.append(run)
+        model = RecordingModel(
+            setup.engine, run, model=setup.model or setup.versions.get(name, name), temperature=setup.temperature,
+            seed=self.seed, max_tokens=setup.config.engine.max_tokens,
+        )  # fmt: skip
+        with self._executor() as executor:
+            agent = RoleAgent(
+                run=run, model=model, tools=make_tools(role.tools, self, run, page), executor=executor,
+                system_prompt=role.prompt(team.prompt), max_steps=team.max_steps(name), history=team.history,
+                observation_characters=team.observation_characters,
+            )  # fmt: skip
+            return agent.solve(task)
+
+    def guard(self, error: InfrastructureError) -> InfrastructureError:
+        """Remember a failure, since the model's code may catch the exception."""
+        self.failure = self.failure or error
+        return error
+
+    def _executor(self) -> contextlib.AbstractContextManager[PythonExecutor]:
+        if self.setup.config.collect.executor == "monty":
+            return self.setup.sandbox.executor()
+        # The default limit of 30 s counts the time that sub-agents take, so a supervisor would fail.
+        return contextlib.nullcontext(LocalPythonExecutor([], timeout_seconds=None))

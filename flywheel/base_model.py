@@ -1,0 +1,178 @@
+"""Finds and loads base models: a local folder, a hub id, a GGUF file, or the packaged one. Imports torch where used."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from flywheel.errors import InputError
+from flywheel.files import disk_errors, sha256
+from flywheel.packaged_models import packaged_language_model
+
+if TYPE_CHECKING:
+    import torch
+
+_SAMPLE = 1 << 16
+"""Bytes at either end of a weight file that enter the fingerprint; a whole 15 GB would take a minute each time."""
+
+
+def user_cache() -> Path:
+    """Where models are kept that were converted once: FLYWHEEL_CACHE, else below the user's cache folder."""
+    if chosen := os.environ.get("FLYWHEEL_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "flywheel"
+
+
+def resolve_gguf(model: str) -> Path:
+    """The GGUF file that a model name stands for.
+
+    Raises:
+        InputError: when it stands for something else, or the file is missing.
+    """
+    path = packaged_language_model() if model == "embedded" else Path(model)
+    if path.suffix != ".gguf" or not path.is_file():
+        raise InputError(f"the engine llamacpp needs a GGUF file (or `embedded`), and {model} is none")
+    return path
+
+
+def resolve_folder(model: str) -> Path:
+    """A local folder with config, tokenizer and safetensors for a model name.
+
+    A GGUF file is dequantised once and kept in the user's cache; a hub id is downloaded by huggingface_hub.
+
+    Raises:
+        InputError: when there is no such model, or it cannot be read.
+    """
+    path = packaged_language_model() if model == "embedded" else Path(model).expanduser()
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise InputError(f"no such GGUF file: {model}")
+        return _dequantised(path)
+    if path.is_dir():
+        if not (path / "config.json").exists():
+            raise InputError(f"{model} has no config.json, so it is not a model folder")
+        return path
+    if model.startswith((".", "/", "~")) or model.count("/") != 1:
+        raise InputError(f"no such model: {model} (expected a folder, a GGUF file, a hub id like owner/name, or embedded)")
+    return _downloaded(model)
+
+
+def _downloaded(model: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    patterns = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+    try:
+        return Path(snapshot_download(model, allow_patterns=patterns))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        raise InputError(f"cannot get {model} from the hub: {str(error).splitlines()[0]}") from error
+
+
+def _dequantised(gguf: Path) -> Path:
+    target = user_cache() / "models" / f"{gguf.stem}-{_fingerprint([gguf])[:12]}"
+    if (target / "config.json").exists():
+        return target
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    quiet()
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    with disk_errors(target):
+        temporary.mkdir(parents=True, exist_ok=True)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)
+        )
+        with disk_errors(target):
+            loaded.save_pretrained(temporary)
+            tokenizer.save_pretrained(temporary)
+            if not target.exists():
+                temporary.replace(target)
+    except (ValueError, KeyError, NotImplementedError) as error:
+        raise InputError(f"transformers cannot read {gguf.name}: {error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return target
+
+
+def base_hash(folder: Path) -> str:
+    """Fingerprint of a base: its configuration, tokenizer, and the sizes, heads and tails of its weight files."""
+    weights = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
+    texts = [path for name in ("config.json", "tokenizer.json") if (path := folder / name).exists()]
+    return sha256(*texts, _fingerprint(weights))
+
+
+def _fingerprint(files: list[Path]) -> str:
+    parts: list[bytes] = []
+    for path in files:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            parts += [str(size).encode(), file.read(_SAMPLE)]
+            file.seek(max(0, size - _SAMPLE))
+            parts.append(file.read())
+    return sha256(*parts)
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a resolved model.
+
+    Raises:
+        InputError: when it cannot be loaded or has no chat template.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"cannot load the tokenizer of {folder}: {str(error).splitlines()[0]}") from error
+    if not tokenizer.chat_template:
+        raise InputError(f"the tokenizer of {folder} has no chat template; Flywheel needs a chat model")
+    return tokenizer
+
+
+def load_model(
+    folder: Path, dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto", quantize: bool = False
+) -> Any:
+    """The weights of a resolved model, on CUDA where there is some, else on the CPU.
+
+    Args:
+        dtype: `auto` is bfloat16 where the device computes it fast, float32 elsewhere.
+        quantize: load in 4 bits (NF4, bitsandbytes).
+
+    Raises:
+        InputError: when transformers cannot load it.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    quiet()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    chosen = fast_dtype() if dtype == "auto" else getattr(torch, dtype)
+    options: dict[str, Any] = {"dtype": chosen, "device_map": device}
+    if quantize:
+        options["quantization_config"] = BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=chosen, bnb_4bit_use_double_quant=True
+        )
+    try:
+        return AutoModelForCausalLM.from_pretrained(folder, **options)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"cannot load the model in {folder}: {str(error).splitlines()[0]}") from error
+
+
+def fast_dtype() -> "torch.dtype":
+    """bfloat16 where the device has instructions for it, else float32."""
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    native = torch.ops.mkldnn._is_mkldnn_bf16_supported() if torch.backends.mkldnn.is_available() else False
+    return torch.bfloat16 if native else torch.float32
+
+
+def quiet() -> None:
+    """Keep the progress bars and remarks of libraries out of our output."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()

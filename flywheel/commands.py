@@ -1,0 +1,97 @@
+"""The commands of the core: `init`, `config`, `evaluate` and `demo`."""
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from flywheel.engines import open_engine
+from flywheel.errors import InputError
+from flywheel.evaluate import Arm, as_json, compare, print_evaluation, run_arm
+from flywheel.files import write_text
+from flywheel.options import (
+    adapter_options,
+    chosen_adapters,
+    engine_config,
+    engine_option,
+    open_workspace,
+    question_options,
+)
+from flywheel.records import BASE
+from flywheel.stages import stage
+from flywheel.workspace import Workspace
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path), default=".")
+@click.option("--contact", default="", help="E-mail address or URL that Wikipedia is told as the operator's contact.")
+def init(folder: Path, contact: str) -> None:
+    """Make a workspace in FOLDER: settings, traces, datasets, adapters and reports live there."""
+    workspace = Workspace.create(folder, contact=contact)
+    click.echo(f"made a workspace in {workspace.folder}; its settings are in flywheel.toml")
+
+
+@click.command()
+@click.pass_context
+def config(context: click.Context) -> None:
+    """Print every setting with its value, as TOML."""
+    import json
+
+    for section, values in open_workspace(context).config.model_dump().items():
+        click.echo(f"[{section}]")
+        for key, value in values.items():
+            click.echo(f"{key} = {json.dumps(value, ensure_ascii=False)}")
+        click.echo()
+
+
+@click.command()
+@question_options(split="test")
+@engine_option
+@adapter_options
+@click.option("--name", default="evaluation", show_default=True, help="Name of the report; the same name resumes it.")
+@click.pass_context
+def evaluate(
+    context: click.Context, questions: str, split: str, limit: int | None, shuffle: int | None, engine: str | None,
+    adapters: tuple[str, ...], no_adapters: bool, name: str,
+) -> None:  # fmt: skip
+    """Compare the base with the adapters on held-out questions: the same questions and seeds for both.
+
+    Prints exact match, F1 and match with 95% bootstrap intervals and McNemar's exact test, and keeps them in reports/.
+    """
+    workspace = open_workspace(context)
+    chosen = stage("collect.questions").read_questions(questions, split, limit or 0, shuffle)
+    trained = sorted({question.id for question in chosen if question.split == "train"})
+    if trained:
+        click.echo(f"warning: {len(trained)} of these questions are of the training split", err=True)
+    active = chosen_adapters(workspace, adapters, no_adapters)
+    if not active and not no_adapters:
+        raise InputError("there are no adapters to compare with the base; make some with: flywheel train --all")
+    settings = workspace.config.model_copy(update={"engine": engine_config(workspace.config.engine, engine)})
+    arms = [Arm(BASE, settings, model=BASE)]
+    if active:
+        versions = {adapter.partition("@")[0]: adapter for adapter in active}
+        arms.append(Arm("adapters " + ", ".join(sorted(active)), settings, versions=versions))
+    folder = workspace.reports / name
+    opened = open_engine(settings.engine, active)
+    try:
+        results = {arm.name: run_arm(arm, chosen, opened, folder, workspace.cache) for arm in arms}
+    finally:
+        opened.close()
+    evaluation = compare(results, [(arms[0].name, arm.name) for arm in arms[1:]])
+    write_text(folder / "evaluation.json", as_json(evaluation))
+    print_evaluation(evaluation, Console())
+    click.echo(f"kept in {folder}; see a rollout with: flywheel show --store {folder}/NAME.sqlite ID")
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="About 3 minutes: fewer questions and steps; shows that everything works.")
+@click.option("--full", is_flag=True, help="An hour or more: larger collections, more held-out questions, the control arm.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Workspace of the demo [./flywheel-demo[-quick|-full]].")
+def demo(quick: bool, full: bool, folder: Path | None) -> None:
+    """Turn the wheel once, for real, on the embedded model and encyclopedia. Stopped, it goes on when run again."""
+    from flywheel.demo import FULL, QUICK, STANDARD, run_demo
+
+    if quick and full:
+        raise InputError("--quick and --full exclude each other")
+    plan = QUICK if quick else FULL if full else STANDARD
+    run_demo(plan, folder or Path(f"flywheel-demo{plan.suffix}"), Console())

@@ -1,0 +1,202 @@
+"""One typed tree of settings: defaults here, a workspace's flywheel.toml on top, then `-o section.key=value`."""
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from flywheel.errors import InputError
+from flywheel.files import sha256
+
+
+class Section(BaseModel):
+    """Base of all sections: immutable, unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TeamConfig(Section):
+    """Who works, with which prompts and limits."""
+
+    name: Literal["wikipedia"] = "wikipedia"
+    prompt: Literal["full", "compact"] = "full"
+    """`full` carries worked examples; `compact` is for roles that were trained."""
+    history: Literal["summarised", "full"] = "summarised"
+    """`summarised` shows the last action and all observations; `full` shows every step and keeps prefixes cached."""
+    supervisor_steps: int = Field(8, ge=1)
+    wiki_search_steps: int = Field(6, ge=1)
+    page_search_steps: int = Field(3, ge=1)
+    observation_characters: int = Field(8000, ge=200)
+    """Longer observations are cut, and say so."""
+
+    def max_steps(self, role: str) -> int:
+        """Most model calls that a run of the role may take."""
+        return int(getattr(self, f"{role}_steps"))
+
+
+class EngineConfig(Section):
+    """What completes messages."""
+
+    kind: Literal["transformers", "llamacpp", "openai"] = "transformers"
+    model: str = "Qwen/Qwen2.5-7B-Instruct"
+    """Local folder, GGUF file, hub id, or `embedded` (SmolLM2-135M-Instruct out of its package)."""
+    url: str = "http://127.0.0.1:8000/v1"
+    """For `openai`: where the server listens."""
+    api_key_env: str = "FLYWHEEL_API_KEY"
+    """For `openai`: the environment variable that holds the key, if the server wants one."""
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    max_tokens: int = Field(512, ge=1)
+    context: int = Field(8192, ge=128)
+    """Most tokens of prompt and completion together."""
+    batch: int = Field(16, ge=1)
+    """Most sequences that are decoded at once by an in-process engine."""
+    threads: int = Field(0, ge=0)
+    """CPU threads; 0 takes all that this process may use."""
+    timeout: float = Field(600.0, gt=0)
+    """Seconds until a call to a server counts as failed."""
+
+
+class SourceConfig(Section):
+    """Where pages come from."""
+
+    kind: Literal["wikipedia", "corpus"] = "wikipedia"
+    path: str = ""
+    """For `corpus`: a pages.jsonl of {title, text}; `embedded` is the encyclopedia that ships with Flywheel."""
+    contact: str = ""
+    """For `wikipedia`: an e-mail address or URL for the User-Agent, which Wikimedia's policy asks for."""
+    language: str = "en"
+    results: int = Field(5, ge=1)
+    """Pages per search."""
+    summary_characters: int = Field(1000, ge=50)
+    passages: int = Field(5, ge=1)
+    """Passages per retrieval."""
+    passage_characters: int = Field(512, ge=50)
+    passage_overlap: int = Field(256, ge=0)
+    embedder: str = "embedded"
+    """A sentence-transformers model: local folder, hub id, or `embedded` (all-MiniLM-L6-v2 out of its package)."""
+
+
+class CollectConfig(Section):
+    """How rollouts are made."""
+
+    samples: int = Field(1, ge=1)
+    """Rollouts per question."""
+    temperature: float = Field(0.7, ge=0)
+    concurrency: int = Field(8, ge=1)
+    """Rollouts at once."""
+    seed: int = 0
+    executor: Literal["monty", "local"] = "monty"
+    """`monty` is a sandbox; `local` is smolagents' own interpreter, which is not a security boundary."""
+
+
+class SelectConfig(Section):
+    """Which runs become training rows."""
+
+    accept: Literal["exact_match", "match", "f1"] = "match"
+    f1_threshold: float = Field(0.8, ge=0, le=1)
+    rows: Literal["auto", "call", "run"] = "auto"
+    """`run` makes one row of a whole agent run, which needs full history; `auto` does so where it can."""
+    max_per_question: int = Field(4, ge=1)
+
+
+class TrainConfig(Section):
+    """How adapters are trained."""
+
+    rank: int = Field(16, ge=1)
+    alpha: int = Field(32, ge=1)
+    learning_rate: float = Field(2e-4, gt=0)
+    epochs: float = Field(3.0, gt=0)
+    max_steps: int = Field(0, ge=0)
+    """Optimiser steps; 0 lets `epochs` decide."""
+    batch: int = Field(2, ge=1)
+    """Rows per optimiser step."""
+    max_tokens: int = Field(4096, ge=64)
+    """Longer rows are dropped and counted, never cut."""
+    warmup_steps: int = Field(5, ge=0)
+    seed: int = 0
+    quantize: Literal["auto", "none", "nf4"] = "auto"
+    """`auto` takes 4-bit NF4 (QLoRA) on CUDA and none elsewhere."""
+    jobs: int = Field(1, ge=1)
+    """Roles trained side by side by `--all`."""
+
+
+class ServeConfig(Section):
+    """How roles are served."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(8000, ge=0, le=65535)
+    """0 takes a free port."""
+
+
+class Config(Section):
+    """All settings of a workspace."""
+
+    team: TeamConfig = TeamConfig()
+    engine: EngineConfig = EngineConfig()
+    source: SourceConfig = SourceConfig()
+    collect: CollectConfig = CollectConfig()
+    select: SelectConfig = SelectConfig()
+    train: TrainConfig = TrainConfig()
+    serve: ServeConfig = ServeConfig()
+
+    def digest(self, *sections: str) -> str:
+        """Fingerprint of the named sections, to tell whether two runs had the same settings."""
+        return sha256(self.model_dump_json(include=set(sections) if sections else None))[:16]
+
+
+def load_config(path: Path, overrides: Iterable[str] = ()) -> Config:
+    """Read a workspace's settings and put `section.key=value` overrides on top.
+
+    Raises:
+        InputError: for unreadable TOML, unknown keys (with the nearest known one), or values of a wrong type.
+    """
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not TOML ({error})") from error
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or key.count(".") != 1:
+            raise InputError(f"-o {override}: expected section.key=value, such as -o engine.model=embedded")
+        section, name = key.strip().split(".")
+        branch = tree.setdefault(section, {})
+        if isinstance(branch, dict):
+            branch[name] = _parse(text.strip())
+    return validate(tree, str(path))
+
+
+def validate(tree: Mapping[str, Any], origin: str) -> Config:
+    """Build a Config from a tree of plain values.
+
+    Raises:
+        InputError: names each wrong key or value, on one line.
+    """
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        raise InputError(f"{origin}: " + "; ".join(_explain(detail) for detail in error.errors())) from error
+
+
+def _parse(text: str) -> Any:
+    """Read an override's value as TOML, or as plain text where it is not."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _explain(detail: Mapping[str, Any]) -> str:
+    location = [str(part) for part in detail["loc"]]
+    if detail["type"] != "extra_forbidden":
+        return f"{'.'.join(location)}: {detail['msg']}, found {detail['input']!r}"
+    fields = Config.model_fields
+    for part in location[:-1]:
+        fields = fields[part].annotation.model_fields  # type: ignore[union-attr]
+    near = difflib.get_close_matches(location[-1], fields, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(fields)}"
+    return f"unknown key {'.'.join(location)!r}; {hint}"

@@ -1,0 +1,193 @@
+"""The records that stages hand to each other. All are frozen, and refuse fields that they do not know."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+BASE = "base"
+"""Model name under which every engine serves the base without an adapter."""
+
+MessageRole = Literal["system", "user", "assistant"]
+RunStatus = Literal["finished", "max_steps", "repeated", "failed"]
+RolloutStatus = Literal["finished", "infrastructure"]
+StepError = Literal["parse", "execution", "repeated"]
+Operation = Literal["copy", "page", "difference", "smaller", "larger", "same", "less"]
+
+
+class Record(BaseModel):
+    """Base of all records: immutable, strict about unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Message(Record):
+    """One chat message, exactly as it was sent to a model."""
+
+    role: MessageRole
+    content: str
+
+
+class Evidence(Record):
+    """One fact that a question needs; known for the embedded encyclopedia, where a scripted teacher uses it."""
+
+    page: str
+    relation: str
+    value: str
+    """The fact as it literally stands in the page."""
+    query: str
+    """The sub-question that asks for this fact."""
+
+
+class Question(Record):
+    """A question with its gold answer."""
+
+    id: str = Field(min_length=1)
+    question: str = Field(min_length=1)
+    answer: str = Field(min_length=1)
+    aliases: tuple[str, ...] = ()
+    """Other texts that are equally right."""
+    split: str = "train"
+    kind: str | None = None
+    """For reports only, such as `two_hop`."""
+    wording: int | None = None
+    """Which of several phrasings of the same question this is (embedded encyclopedia only)."""
+    evidence: tuple[Evidence, ...] = ()
+    operation: Operation | None = None
+    """How the answer follows from the evidence."""
+
+    @property
+    def golds(self) -> tuple[str, ...]:
+        """The gold answer and its aliases."""
+        return (self.answer, *self.aliases)
+
+
+class Verdict(Record):
+    """The grade of a final answer."""
+
+    exact_match: bool
+    """Official exact match: equal to a gold after normalisation."""
+    f1: float
+    """Official token F1 against the closest gold, 0 to 1."""
+    match: bool
+    """What a careful person would accept: exact match, or the same number, date or name in other words."""
+    reason: str
+
+
+class Call(Record):
+    """One model call: what the model saw, what it wrote, and what came of it."""
+
+    id: str
+    index: int
+    """Position inside its agent run, from 0."""
+    messages: tuple[Message, ...]
+    completion: str
+    """The text as stored, shown to later steps and trained: with its closing tag, without the end-of-turn token."""
+    finish_reason: str
+    prompt_tokens: int
+    completion_tokens: int
+    seed: int
+    temperature: float
+    model: str
+    """What answered: `base`, or an adapter version such as `page_search@3`."""
+    seconds: float
+    """Wall clock from request to reply."""
+    code: str | None = None
+    """The code found in the completion, or None if there was none."""
+    observation: str | None = None
+    """What the agent was shown in return; None for the last step of a run."""
+    error: StepError | None = None
+
+
+class AgentRun(Record):
+    """One role's run inside a rollout: its task, its steps, its report."""
+
+    id: str
+    role: str
+    parent_call: str | None
+    """The call whose code started this run; None for the root."""
+    task: str
+    status: RunStatus
+    report: str
+    calls: tuple[Call, ...]
+
+
+class Rollout(Record):
+    """One run of a team on one question."""
+
+    id: str
+    question: Question
+    sample: int
+    """Which of k samples of the question, from 0."""
+    seed: int
+    round: int
+    """Turn of the wheel that collected it; 0 is a teacher's warm start."""
+    status: RolloutStatus
+    answer: str
+    verdict: Verdict
+    runs: tuple[AgentRun, ...]
+    """All agent runs, in the order in which they started; the root first."""
+    seconds: float
+    failure: str = ""
+    """What failed, when the status is `infrastructure`."""
+    prompt: Literal["full", "compact"]
+    history: Literal["summarised", "full"]
+
+
+class Example(Record):
+    """One training row of a role: a conversation of which some assistant messages bear the loss."""
+
+    role: str
+    prompt: tuple[Message, ...]
+    """Messages before the first that is trained."""
+    completion: tuple[Message, ...]
+    """From the first trained message on. A row of one call holds one message; a row of a run goes on to its last step."""
+    targets: tuple[int, ...]
+    """Indices into `completion` that bear the loss; all are assistant messages."""
+    weight: float = 1.0
+    rollout: str
+    run: str
+    calls: tuple[str, ...]
+    """Ids of the calls that are trained."""
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The whole conversation."""
+        return self.prompt + self.completion
+
+
+class AdapterCard(Record):
+    """What an adapter is and where it came from; written last, so that its existence means the adapter is whole."""
+
+    format_version: int = 1
+    role: str
+    version: int
+    base: str
+    """The model as the user named it."""
+    base_hash: str
+    """Fingerprint of the base's weights and tokenizer; an adapter is only served on the base it was trained on."""
+    prompt: Literal["full", "compact"]
+    history: Literal["summarised", "full"]
+    rank: int
+    alpha: int
+    learning_rate: float
+    steps: int
+    rows: int
+    trained_tokens: int
+    """Tokens that bore loss, counted with repetition over steps."""
+    first_loss: float
+    last_loss: float
+    """Mean over the last tenth of the steps."""
+    seconds: float
+    dataset: str
+    dataset_hash: str
+    weights_hash: str
+    """SHA-256 of adapter_model.safetensors."""
+    created: str
+    """UTC, ISO 8601."""
+    versions: dict[str, str]
+    """Packages that made it, name to version."""
+
+    @property
+    def name(self) -> str:
+        """`role@version`, the name under which it is served."""
+        return f"{self.role}@{self.version}"

@@ -1,0 +1,180 @@
+"""A workspace: one folder with settings, traces, datasets, adapters, reports and cache."""
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from flywheel.config import Config, load_config
+from flywheel.errors import DataError, InputError
+from flywheel.files import disk_errors, sha256, write_text
+from flywheel.records import AdapterCard
+
+FORMAT_VERSION = 1
+ROLES = ("supervisor", "wiki_search", "page_search")
+
+DEFAULT_SETTINGS = """\
+# Settings of this workspace. Everything left out has the default that `flywheel config` prints.
+
+[engine]
+# transformers (in process), llamacpp (GGUF, on the CPU) or openai (any OpenAI-compatible URL)
+kind = "transformers"
+# hub id, local folder, GGUF file, or "embedded" (SmolLM2-135M, for trying things out)
+model = "Qwen/Qwen2.5-7B-Instruct"
+
+[source]
+# wikipedia (live) or corpus (a pages.jsonl; path = "embedded" is the encyclopedia that ships with Flywheel)
+kind = "wikipedia"
+# Wikimedia asks for a way to reach whoever runs a bot: an e-mail address or a URL.
+contact = "{contact}"
+
+[collect]
+samples = 4
+temperature = 0.7
+"""
+
+
+class Workspace:
+    """A workspace that exists.
+
+    Raises:
+        InputError: when the folder is no workspace, or its settings are wrong.
+        DataError: when it was made by a Flywheel with another format.
+    """
+
+    def __init__(self, folder: Path, overrides: Iterable[str] = ()) -> None:
+        self.folder = folder.resolve()
+        manifest = self.folder / "workspace.json"
+        if not manifest.exists():
+            raise InputError(f"{folder} is not a workspace; make one with: flywheel init {folder}")
+        try:
+            version = json.loads(manifest.read_text(encoding="utf-8"))["format_version"]
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise DataError(f"{manifest} is damaged ({error})") from error
+        if version != FORMAT_VERSION:
+            raise DataError(
+                f"{folder} is a workspace of format {version}, this Flywheel uses {FORMAT_VERSION}: "
+                "use the Flywheel that made it, or start a new workspace with: flywheel init"
+            )
+        self.overrides = tuple(overrides)
+        self.config: Config = load_config(self.folder / "flywheel.toml", self.overrides)
+
+    @classmethod
+    def create(cls, folder: Path, settings: str = "", contact: str = "") -> "Workspace":
+        """Make a workspace in a new or empty folder.
+
+        Raises:
+            InputError: when the folder already holds a workspace.
+        """
+        if (folder / "workspace.json").exists():
+            raise InputError(f"{folder} is a workspace already")
+        text = settings or DEFAULT_SETTINGS.format(contact=contact.replace("\\", "").replace('"', ""))
+        write_text(folder / "flywheel.toml", text)
+        with disk_errors(folder):
+            for name in ("datasets", "adapters", "reports", "cache"):
+                (folder / name).mkdir(exist_ok=True)
+        write_text(folder / "workspace.json", json.dumps({"format_version": FORMAT_VERSION}) + "\n")
+        return cls(folder)
+
+    @property
+    def traces(self) -> Path:
+        """The trace store."""
+        return self.folder / "traces.sqlite"
+
+    @property
+    def datasets(self) -> Path:
+        """One JSON Lines file per role."""
+        return self.folder / "datasets"
+
+    @property
+    def reports(self) -> Path:
+        """Tables and evaluation results."""
+        return self.folder / "reports"
+
+    @cached_property
+    def cache(self) -> Path:
+        """What can be made again."""
+        folder = self.folder / "cache"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def dataset(self, role: str) -> Path:
+        """The training rows of a role."""
+        return self.datasets / f"{role}.jsonl"
+
+    def adapter(self, name: str) -> Path:
+        """The folder of `role@version`, whether or not it exists."""
+        role, _, version = name.partition("@")
+        return self.folder / "adapters" / role / version
+
+    def versions(self, role: str) -> list[int]:
+        """Versions of the role's adapters that are whole, oldest first."""
+        folder = self.folder / "adapters" / role
+        found = folder.glob("*/card.json") if folder.is_dir() else ()
+        return sorted(int(card.parent.name) for card in found if card.parent.name.isdigit())
+
+    def next_version(self, role: str) -> int:
+        """The version that the role's next adapter gets; names are never used twice."""
+        folder = self.folder / "adapters" / role
+        taken = [int(child.name) for child in folder.iterdir() if child.name.isdigit()] if folder.is_dir() else []
+        return max(taken, default=0) + 1
+
+    def adapters(self, names: Iterable[str] | None = None) -> dict[str, Path]:
+        """Adapter folders by `role@version`: the named ones, or each role's newest.
+
+        Args:
+            names: `role@version`, or a role for its newest version; None for the newest of every role.
+
+        Raises:
+            InputError: for an unknown role or version.
+        """
+        if names is None:
+            chosen = [f"{role}@{versions[-1]}" for role in ROLES if (versions := self.versions(role))]
+        else:
+            chosen = [self._versioned(name) for name in names]
+        return {name: self.adapter(name) for name in chosen}
+
+    def _versioned(self, name: str) -> str:
+        match = re.fullmatch(r"(\w+?)(?:@(\d+))?", name)
+        if not match or match[1] not in ROLES:
+            raise InputError(f"unknown role in {name!r}; roles are {', '.join(ROLES)}")
+        versions = self.versions(match[1])
+        if not versions:
+            raise InputError(f"{match[1]} has no adapter yet; make one with: flywheel train --role {match[1]}")
+        version = int(match[2]) if match[2] else versions[-1]
+        if version not in versions:
+            raise InputError(f"there is no {name}; {match[1]} has versions {', '.join(map(str, versions))}")
+        return f"{match[1]}@{version}"
+
+
+def read_card(folder: Path) -> AdapterCard:
+    """Read an adapter's card, and check that the weights are the ones it was written for.
+
+    Raises:
+        DataError: when the card or the weights are missing, damaged or do not belong together.
+    """
+    try:
+        card = AdapterCard.model_validate_json((folder / "card.json").read_text(encoding="utf-8"))
+        weights = sha256(folder / "adapter_model.safetensors")
+    except OSError as error:
+        raise DataError(f"{folder} is not an adapter of Flywheel: {error.strerror} ({error.filename})") from error
+    except ValidationError as error:
+        raise DataError(f"{folder / 'card.json'} is damaged: {error.errors()[0]['msg']}") from error
+    if weights != card.weights_hash:
+        raise DataError(f"{folder}: the weights of {card.name} are not those its card was written for; train it again")
+    return card
+
+
+def data_folder() -> Path:
+    """Where the embedded encyclopedia lies: in the package when installed, beside it in a checkout."""
+    packaged = Path(__file__).parent / "data"
+    return packaged if packaged.is_dir() else Path(__file__).parent.parent / "data"
+
+
+def processors() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

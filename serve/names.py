@@ -1,0 +1,26 @@
+"""Model names: `base`, a role, or `role@version`."""
+
+from collections.abc import Sequence
+
+from flywheel.errors import InputError
+from flywheel.records import BASE
+from flywheel.workspace import ROLES
+
+
+def resolve_model(name: str, adapters: Sequence[str]) -> str:
+    """What answers a request for `name`: one of `adapters` (`role@version`), or `base`.
+
+    A bare role means its newest version, and the base where it has none.
+
+    Raises:
+        InputError: for a version that is not loaded, or an unknown role.
+    """
+    if name == BASE or name in adapters:
+        return name
+    versions = [adapter for adapter in adapters if adapter.partition("@")[0] == name]
+    if versions:
+        return max(versions, key=lambda adapter: int(adapter.partition("@")[2]))
+    if name in ROLES:
+        return BASE
+    known = ", ".join((BASE, *ROLES, *adapters))
+    raise InputError(f"there is no model {name!r}; there are {known}")

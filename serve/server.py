@@ -1,0 +1,86 @@
+"""Runs the gateway, and starts it as a child process for those who need one for a while."""
+
+import contextlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from flywheel.engines import Engine
+from flywheel.errors import InfrastructureError, InputError
+
+_START_TIMEOUT = 600.0
+"""Seconds that a server may take to load its model."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket, taken before a model is loaded.
+
+    Raises:
+        InputError: when the port is in use or the host is not ours.
+    """
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise InputError(f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port") from error
+    return listener
+
+
+def run(engine: Engine, listener: socket.socket, max_tokens: int, token: str, concurrency: int) -> None:
+    """Serve until interrupted."""
+    import uvicorn
+
+    from .app import create_app
+
+    app = create_app(engine, default_max_tokens=max_tokens, token=token, threads=concurrency)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+    server.run(sockets=[listener])
+
+
+@contextlib.contextmanager
+def running(workspace: Path, adapters: Sequence[str], overrides: Sequence[str]) -> Iterator[str]:
+    """Run `flywheel serve` as a child process; gives its URL, and ends it afterwards.
+
+    Raises:
+        InfrastructureError: when the server ends before it answers; holds its last line.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        ready, log = Path(folder) / "url", Path(folder) / "log"
+        command = [sys.executable, "-m", "flywheel", "-w", str(workspace)]
+        for override in overrides:
+            command += ["-o", override]
+        command += ["serve", "--port", "0", "--ready-file", str(ready)]
+        for adapter in adapters:
+            command += ["--adapter", adapter]
+        if not adapters:
+            command += ["--no-adapters"]
+        with log.open("wb") as output:
+            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output)
+        try:
+            yield _wait(child, ready, log)
+        finally:
+            child.terminate()
+            try:
+                child.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
+def _wait(child: subprocess.Popen[bytes], ready: Path, log: Path) -> str:
+    deadline = time.monotonic() + _START_TIMEOUT
+    while time.monotonic() < deadline:
+        if ready.exists():
+            return ready.read_text(encoding="utf-8").strip()
+        if child.poll() is not None:
+            lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            raise InfrastructureError(f"the server did not start: {lines[-1] if lines else 'it ended without a word'}")
+        time.sleep(0.1)
+    raise InfrastructureError("the server took too long to load its model")
