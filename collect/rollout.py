@@ -70,6 +70,8 @@ class _Rollout:
             answer = self.call_role(self.setup.team.root.name, self.question.question, parent=None)
             if self.failure:  # a model's own `except` must not hide that the evidence was incomplete
                 raise self.failure
+            if self.runs[0].status != "finished":  # the last observation of a root that gave up is no answer
+                answer = ""
         except InfrastructureError as error:
             status, failure = "infrastructure", str(error)
         return Rollout(

@@ -81,7 +81,8 @@ def _match(prediction: str, gold: str) -> str:
     if plain_prediction == plain_gold and _numbers(prediction) == _numbers(gold):
         return "equal"
     if plain_gold in {"yes", "no"}:
-        return "yes/no with a tail" if plain_prediction.split()[:1] == [plain_gold] else ""
+        # "No, it sinks" answers; "No information was found" does not.
+        return "yes/no with a tail" if re.match(rf"{plain_gold}\s*[,.;:!-]", prediction.strip().lower()) else ""
     if (date := _date(gold)) and date == _date(prediction):
         return "same date"
     expected, found = _quantity(gold), _quantity(prediction)

@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 from fastapi import FastAPI, Request
@@ -72,7 +73,7 @@ def create_app(engine: Engine, default_max_tokens: int = 512, token: str = "", t
     """
     app = FastAPI(title="Flywheel", docs_url=None, redoc_url=None, openapi_url=None)
     created = int(time.time())
-    slots = asyncio.Semaphore(threads)
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="request")
 
     @app.middleware("http")
     async def authorise(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -104,8 +105,7 @@ def create_app(engine: Engine, default_max_tokens: int = 512, token: str = "", t
     async def chat(body: ChatRequest) -> Response:
         request = body.record(default_max_tokens)
         try:
-            async with slots:
-                completion = await asyncio.to_thread(engine.complete, request)
+            completion = await asyncio.get_running_loop().run_in_executor(pool, engine.complete, request)
         except FlywheelError as error:
             return _failure(error, body.model)
         identity = f"chatcmpl-{uuid.uuid4().hex}"

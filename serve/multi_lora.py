@@ -1,7 +1,7 @@
-"""Many LoRA adapters on one base, chosen per row of a batch, so that all roles are decoded together.
+"""Many LoRA adapters on one base, chosen per token, so that all roles are computed together.
 
-The adapters' A matrices stand side by side in one matrix, their B matrices below each other, and a mask per row keeps the
-columns of that row's adapter: y = W x + B (mask * (A x)). A row whose mask is all zero is exactly the base.
+The adapters' A matrices stand side by side in one matrix, their B matrices below each other, and a mask per token
+keeps the columns of its adapter: y = W x + B (mask * (A x)). A token whose mask is all zero is exactly the base's.
 """
 
 import json
@@ -16,7 +16,7 @@ from flywheel.errors import DataError
 
 
 class LoraBank:
-    """The adapters of a model, and which rows of the current batch use which.
+    """The adapters of a model, and which tokens of the current pass use which.
 
     Args:
         model: the base; its linear layers that an adapter changes are wrapped in place.
@@ -27,9 +27,9 @@ class LoraBank:
     """
 
     def __init__(self, model: nn.Module, adapters: dict[str, Path]) -> None:
-        self.names = tuple(adapters)
+        self._row = {name: row for row, name in enumerate(adapters, start=1)}
         self.mask: Tensor | None = None
-        """Shape (rows, 1, ranks of all adapters); None while every row is the base."""
+        """Shape (tokens, ranks of all adapters); None while every token is the base's."""
         loaded = {name: _read_adapter(folder, name) for name, folder in adapters.items()}
         ranks = [rank for _, rank in loaded.values()]
         self._table = torch.zeros(len(adapters) + 1, sum(ranks))
@@ -42,9 +42,9 @@ class LoraBank:
             self._wrap(modules, path, loaded, ranks)
 
     def choose(self, names: list[str]) -> None:
-        """Say which adapter each row of the next forward pass uses; other names mean the base."""
-        rows = [self.names.index(name) + 1 if name in self.names else 0 for name in names]
-        self.mask = self._table[rows][:, None, :] if any(rows) else None
+        """Say which adapter each token of the next forward pass uses; other names mean the base."""
+        rows = [self._row.get(name, 0) for name in names]
+        self.mask = self._table[rows] if any(rows) else None
 
     def _wrap(
         self, modules: dict[str, nn.Module], path: str, loaded: dict[str, tuple[dict[str, Any], int]], ranks: list[int]

@@ -1,7 +1,8 @@
-"""The in-process engine: one base, all adapters, requests of all roles decoded together (continuous batching)."""
+"""The in-process engine: one base, all adapters, requests of all roles computed together (continuous batching)."""
 
 import threading
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,18 @@ from flywheel.chat import encode, prompt_ids, render, stop_ids
 from flywheel.config import EngineConfig
 from flywheel.engines import Completion, CompletionRequest
 from flywheel.engines.scripted import cut_at_stop
-from flywheel.errors import ContextExceeded, DataError, InfrastructureError, InputError
+from flywheel.errors import ContextExceeded, DataError, FlywheelError, InfrastructureError, InputError
 from flywheel.records import BASE
 from flywheel.workspace import processors, read_card
 
-from .lanes import ATTENTION, Lanes, LaneView, Prefix
+from .lanes import ATTENTION, Feed, Lanes, LaneView, Prefix
 from .multi_lora import LoraBank
 from .names import resolve_model
 
 _PREFIX_BYTES = 2 << 30
 """Memory for prefixes of conversations that may go on."""
-_PREFILL_CHUNK = 512
-"""Most new tokens of one sequence in one forward pass."""
+_READ_TOKENS = 512
+"""Most prompt tokens that are read in one step, so that sequences being generated do not wait long for it."""
 _STOP_WINDOW = 24
 """Tokens at the end of a completion in which a stop text is looked for."""
 
@@ -40,6 +41,8 @@ class _Job:
     """Prompt, then what was generated."""
     prompt_tokens: int
     generator: torch.Generator | None
+    cached: int = 0
+    """Tokens whose keys and values lie in the lane."""
     done: threading.Event = field(default_factory=threading.Event)
     completion: Completion | None = None
     error: Exception | None = None
@@ -53,7 +56,7 @@ def open_engine(config: EngineConfig, adapters: dict[str, Path]) -> "Transformer
     """Load the base and the adapters.
 
     Raises:
-        InputError: when the base cannot be loaded.
+        InputError: when the base cannot be loaded, or is of a kind that cannot be served.
         DataError: when an adapter belongs to another base or is damaged.
     """
     folder = resolve_folder(config.model)
@@ -62,47 +65,71 @@ def open_engine(config: EngineConfig, adapters: dict[str, Path]) -> "Transformer
         card = read_card(path)
         if card.base_hash != fingerprint:
             raise DataError(f"{name} was trained on {card.base}, not on {config.model}: serve that base, or train it again")
-    return TransformersEngine(load_model(folder, config.dtype), load_tokenizer(folder), adapters, config)
+    return TransformersEngine(lambda: load_model(folder, config.dtype), load_tokenizer(folder), adapters, config)
 
 
 class TransformersEngine:
     """Completes messages with a transformers model of the Llama or Qwen2 kind.
 
-    Each sequence has a lane of the key/value cache. One thread serves all lanes: it fills free lanes with waiting
-    requests (starting from the longest prefix it knows) and then generates one token for every lane at once.
+    One thread does all computing. Each sequence has a lane of the key/value cache; in every step each lane takes either
+    the next part of its prompt (after the longest prefix that is known) or the token it generated last.
+
+    Args:
+        load: makes the model. It is called on the engine's thread: a second thread that computes would give OpenMP more
+            threads than cores, after which it no longer spins between operations and decoding takes twice as long.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, adapters: dict[str, Path], config: EngineConfig) -> None:
-        windows = set(getattr(model.config, "layer_types", None) or ["full_attention"])
-        if windows != {"full_attention"}:
-            raise InputError(f"{config.model} uses {', '.join(sorted(windows))}; the engine transformers cannot serve it")
-        if not torch.cuda.is_available():
-            torch.set_num_threads(config.threads or processors())
-        model.set_attn_implementation(ATTENTION)
-        self._model = model.eval()
+    def __init__(
+        self, load: Callable[[], Any], tokenizer: Any, adapters: dict[str, Path], config: EngineConfig
+    ) -> None:
         self._tokenizer = tokenizer
-        self._bank = LoraBank(model, adapters)
-        self._stop_ids = stop_ids(tokenizer, model.generation_config)
-        self._context = min(config.context, model.config.max_position_embeddings)
-        self._device = model.device
-        self._lanes = Lanes(model.config, config.batch, self._context, model.dtype, self._device)
-        self._batch = config.batch
+        self._adapters = tuple(adapters)
         self._prefixes: OrderedDict[tuple[str, str], Prefix] = OrderedDict()
         self._waiting: deque[_Job] = deque()
         self._active: list[_Job] = []
         self._wake = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
+        loaded = threading.Event()
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                self._load(load(), adapters, config)
+            except BaseException as error:
+                failures.append(error)
+            finally:
+                loaded.set()
+            if not failures:
+                self._serve()
+
+        self._thread = threading.Thread(target=run, name="engine", daemon=True)
         self._thread.start()
+        loaded.wait()
+        if failures:
+            raise failures[0]
+
+    def _load(self, model: Any, adapters: dict[str, Path], config: EngineConfig) -> None:
+        kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
+        if kinds != {"full_attention"}:
+            raise InputError(f"{config.model} uses {', '.join(sorted(kinds))}; the engine transformers cannot serve it")
+        if not torch.cuda.is_available():
+            torch.set_num_threads(config.threads or processors())
+        model.set_attn_implementation(ATTENTION)
+        self._model = model.eval()
+        self._bank = LoraBank(model, adapters)
+        self._stop_ids = stop_ids(self._tokenizer, model.generation_config)
+        self._context = min(config.context, model.config.max_position_embeddings)
+        self._lanes = Lanes(model.config, config.batch, self._context, model.dtype, model.device)
+        self._batch = config.batch
 
     def models(self) -> tuple[str, ...]:
         """The base, each role, and each version."""
-        roles = dict.fromkeys(name.partition("@")[0] for name in self._bank.names)
-        return (BASE, *roles, *self._bank.names)
+        roles = dict.fromkeys(name.partition("@")[0] for name in self._adapters)
+        return (BASE, *roles, *self._adapters)
 
     def complete(self, request: CompletionRequest) -> Completion:
         """See Engine."""
-        model = resolve_model(request.model, self._bank.names)
+        model = resolve_model(request.model, self._adapters)
         ids = prompt_ids(self._tokenizer, request.messages)
         if len(ids) >= self._context:
             raise ContextExceeded(f"the prompt has {len(ids)} tokens, the context is {self._context} (engine.context)")
@@ -114,7 +141,9 @@ class TransformersEngine:
             self._waiting.append(job)
             self._wake.notify()
         job.done.wait()
-        if job.error or job.completion is None:
+        if isinstance(job.error, FlywheelError):
+            raise job.error
+        if job.completion is None:
             raise InfrastructureError(f"the engine failed: {job.error}") from job.error
         return job.completion
 
@@ -130,19 +159,17 @@ class TransformersEngine:
             with self._wake:
                 while not self._waiting and not self._active and not self._closed:
                     self._wake.wait()
-                jobs = [*self._active, *self._waiting]
                 if self._closed:
-                    self._fail(jobs, InfrastructureError("the engine was closed"))
+                    self._fail([*self._active, *self._waiting], InfrastructureError("the engine was closed"))
                     return
-                admitted = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._batch - len(self._active)))]
+                while self._waiting and len(self._active) < self._batch:
+                    self._active.append(self._waiting.popleft())
+                    self._restore(len(self._active) - 1)
             try:
                 with torch.inference_mode():
-                    if admitted:
-                        self._prefill(admitted)
-                    if self._active:
-                        self._decode()
+                    self._step()
             except Exception as error:  # a broken batch must not end the engine; its requests are told
-                self._fail([*self._active, *admitted], error)
+                self._fail(self._active, error)
                 self._active.clear()
 
     def _fail(self, jobs: list[_Job], error: Exception) -> None:
@@ -150,83 +177,33 @@ class TransformersEngine:
             job.error = error
             job.done.set()
 
-    def _prefill(self, jobs: list[_Job]) -> None:
-        """Read prompts into lanes, several of similar length at a time, and sample each one's first token."""
-        first = len(self._active)
-        self._active.extend(jobs)
-        known: dict[int, int] = {}
-        for lane, job in enumerate(jobs, start=first):
-            known[lane] = self._restore(lane, job)
-        logits: dict[int, Tensor] = {}
-        lanes = sorted(known, key=lambda lane: len(self._active[lane].ids) - known[lane])
-        while lanes:
-            shortest = len(self._active[lanes[0]].ids) - known[lanes[0]]
-            count = sum(len(self._active[lane].ids) - known[lane] <= 1.3 * shortest + 16 for lane in lanes)
-            group, lanes = lanes[:count], lanes[count:]
-            logits.update(self._read(group, known))
-        for lane, job in enumerate(jobs, start=first):
-            self._keep_system_prompt(lane, job)
-        self._append(torch.stack([logits[lane] for lane in sorted(logits)]), first)
-
-    def _restore(self, lane: int, job: _Job) -> int:
-        """Load the longest known prefix; at least one token is always left to read."""
-        candidates = [(job.model, f"session:{job.request.session}"), (job.model, f"system:{job.request.messages[0].content}")]
-        best, length = None, 0
-        for key in candidates:
-            if prefix := self._prefixes.get(key):
-                self._prefixes.move_to_end(key)
-                common = min(prefix.common(job.ids), len(job.ids) - 1)
-                if common > length:
-                    best, length = prefix, common
-        if best:
-            self._lanes.load(lane, best, length)
-        return length
-
-    def _read(self, lanes: list[int], known: dict[int, int]) -> dict[int, Tensor]:
-        """Forward the unknown part of prompts; returns each lane's logits after its last token."""
-        self._bank.choose([self._active[lane].model for lane in lanes])
-        rows = torch.tensor(lanes, device=self._device)
-        starts = torch.tensor([known[lane] for lane in lanes], device=self._device)
-        new = [self._active[lane].ids[known[lane] :] for lane in lanes]
-        logits: dict[int, Tensor] = {}
-        for offset in range(0, max(map(len, new)), _PREFILL_CHUNK):
-            chunk = [ids[offset : offset + _PREFILL_CHUNK] for ids in new]
-            length = max(map(len, chunk))
-            ids = torch.tensor([part + [0] * (length - len(part)) for part in chunk], device=self._device)
-            positions = (starts[:, None] + offset + torch.arange(length, device=self._device)).clamp(max=self._context - 1)
-            width = int(positions.max()) + 1
-            mask = torch.arange(width, device=self._device) <= positions[:, None, :, None]
-            view = LaneView(self._lanes, rows, positions, width)
-            hidden = self._model.model(
-                input_ids=ids, position_ids=positions, attention_mask=mask, cache=view, use_cache=True
-            ).last_hidden_state
-            last = torch.tensor([max(len(part) - 1, 0) for part in chunk], device=self._device)
-            scores = self._model.lm_head(hidden[torch.arange(len(lanes), device=self._device), last]).float()
-            for row, (lane, part, ids_left) in enumerate(zip(lanes, chunk, new, strict=True)):
-                if part and offset + len(part) == len(ids_left):
-                    logits[lane] = scores[row]
-        return logits
-
-    def _decode(self) -> None:
-        """Generate one token for every lane."""
-        jobs = self._active
-        self._bank.choose([job.model for job in jobs])
-        positions = torch.tensor([[len(job.ids) - 1] for job in jobs], device=self._device)
-        width = int(positions.max()) + 1
-        mask = torch.arange(width, device=self._device) <= positions[:, None, :, None]
-        view = LaneView(self._lanes, None, positions, width)
-        ids = torch.tensor([[job.ids[-1]] for job in jobs], device=self._device)
+    def _step(self) -> None:
+        """Compute the next tokens of every lane, and sample for those whose prompt has been read."""
+        feeds = []
+        room = _READ_TOKENS
+        for lane, job in enumerate(self._active):
+            left = len(job.ids) - job.cached
+            count = left if left == 1 else min(left, room)
+            if count:
+                feeds.append(Feed(lane, job.cached, job.ids[job.cached : job.cached + count]))
+                room -= count if left > 1 else 0
+        view = LaneView(self._lanes, feeds, self._model.device)
+        self._bank.choose([self._active[feed.lane].model for feed in feeds for _ in feed.ids])
         hidden = self._model.model(
-            input_ids=ids, position_ids=positions, attention_mask=mask, cache=view, use_cache=True
+            input_ids=view.ids, position_ids=view.positions, cache=view, use_cache=True, lane_view=view
         ).last_hidden_state
-        self._append(self._model.lm_head(hidden[:, -1]).float(), 0)
-
-    def _append(self, logits: Tensor, first: int) -> None:
-        """Sample a token for each lane from `first` on, and finish the lanes that have ended."""
+        logits = self._model.lm_head(hidden[0, view.last]).float()
         greedy = logits.argmax(-1).tolist()
-        for row, job in enumerate(self._active[first:]):
-            job.ids.append(greedy[row] if job.generator is None else _sample(logits[row], job))
-        for lane in range(len(self._active) - 1, first - 1, -1):
+        ready = []
+        for row, feed in enumerate(feeds):
+            job = self._active[feed.lane]
+            job.cached += len(feed.ids)
+            if job.cached == job.prompt_tokens:
+                self._keep_system_prompt(feed.lane, job)
+            if job.cached == len(job.ids):
+                job.ids.append(greedy[row] if job.generator is None else _sample(logits[row], job))
+                ready.append(feed.lane)
+        for lane in reversed(ready):
             if completion := self._completion(self._active[lane]):
                 self._finish(lane, completion)
 
@@ -248,30 +225,49 @@ class TransformersEngine:
         """Answer a request, keep its sequence for the session's next one, and close the gap in the lanes."""
         job = self._active[lane]
         if job.request.session:
-            # The last token was sampled but never read, so the lane does not hold it.
-            prefix = self._lanes.save(lane, job.model, job.ids[:-1])
-            self._remember((job.model, f"session:{job.request.session}"), prefix)
-        last = len(self._active) - 1
-        if lane != last:
-            self._lanes.move(last, lane, len(self._active[last].ids))
-            self._active[lane] = self._active[last]
-        self._active.pop()
+            self._remember(_session_key(job), self._lanes.save(lane, job.ids[: job.cached]))
+        moved = self._active.pop()
+        if moved is not job:
+            self._lanes.move(len(self._active), lane, moved.cached)
+            self._active[lane] = moved
         job.completion = completion
         job.done.set()
 
+    def _restore(self, lane: int) -> None:
+        """Load the longest known prefix into a new sequence's lane; at least one token is left to read."""
+        job = self._active[lane]
+        for key in (_session_key(job), _system_key(job)):
+            if prefix := self._prefixes.get(key):
+                self._prefixes.move_to_end(key)
+                common = min(prefix.common(job.ids), len(job.ids) - 1)
+                if common > job.cached:
+                    self._lanes.load(lane, prefix, common)
+                    job.cached = common
+
     def _keep_system_prompt(self, lane: int, job: _Job) -> None:
-        key = (job.model, f"system:{job.request.messages[0].content}")
+        key = _system_key(job)
         if key in self._prefixes or job.request.messages[0].role != "system":
             return
         system = encode(self._tokenizer, render(self._tokenizer, job.request.messages[:1], generate=False))
         if system == job.ids[: len(system)]:
-            self._remember(key, self._lanes.save(lane, job.model, system))
+            self._remember(key, self._lanes.save(lane, system))
 
     def _remember(self, key: tuple[str, str], prefix: Prefix) -> None:
         self._prefixes[key] = prefix
         self._prefixes.move_to_end(key)
         while sum(kept.bytes for kept in self._prefixes.values()) > _PREFIX_BYTES:
             self._prefixes.popitem(last=False)
+
+
+# Keys and values depend on the adapter, so every key holds its version.
+
+
+def _session_key(job: _Job) -> tuple[str, str]:
+    return job.model, f"session:{job.request.session}"
+
+
+def _system_key(job: _Job) -> tuple[str, str]:
+    return job.model, f"system:{job.request.messages[0].content}"
 
 
 def _sample(logits: Tensor, job: _Job) -> int:
