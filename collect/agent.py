@@ -1,6 +1,6 @@
 """One role's agent: a smolagents CodeAgent that sees exactly the history its team prescribes."""
 
-from typing import Any, Literal
+from typing import Any
 
 from smolagents import CodeAgent, LogLevel, Tool
 from smolagents.agents import EMPTY_PROMPT_TEMPLATES
@@ -10,7 +10,7 @@ from smolagents.models import ChatMessage, MessageRole
 from smolagents.utils import AgentExecutionError, AgentGenerationError, AgentMaxStepsError
 
 from flywheel.errors import ContextExceeded
-from flywheel.records import StepError
+from flywheel.records import History, StepError
 
 from .recording import RecordingModel, RepeatedAction, RunRecorder
 from .team import CODE_TAGS
@@ -39,7 +39,7 @@ class RoleAgent(CodeAgent):  # type: ignore[misc]  # smolagents is untyped here
         executor: PythonExecutor,
         system_prompt: str,
         max_steps: int,
-        history: Literal["summarised", "full"],
+        history: History,
         observation_characters: int,
     ) -> None:
         self._prompt = system_prompt
@@ -136,7 +136,9 @@ class RoleAgent(CodeAgent):  # type: ignore[misc]  # smolagents is untyped here
 def _printed(observations: str | None) -> str:
     """What the code printed, out of smolagents' wrapping."""
     text = (observations or "").removeprefix("Execution logs:\n")
-    return text.rpartition("Last output from code snippet:\n")[0].strip() if "Last output from" in text else text.strip()
+    return (
+        text.rpartition("Last output from code snippet:\n")[0].strip() if "Last output from" in text else text.strip()
+    )
 
 
 def _without_error(observation: str | None) -> str:

@@ -23,7 +23,8 @@ from flywheel.store import TraceStore
 from flywheel.teacher import teacher_engine
 from flywheel.workspace import Workspace
 
-from .collector import Summary, collect as collect_rollouts
+from .collector import Summary
+from .collector import collect as collect_rollouts
 from .questions import read_questions, summarise
 from .tree import print_rollout
 
@@ -34,8 +35,12 @@ from .tree import print_rollout
 @adapter_options
 @click.option("--samples", type=click.IntRange(min=1), help="Rollouts per question [collect.samples].")
 @click.option("--temperature", type=click.FloatRange(min=0), help="Sampling temperature [collect.temperature].")
-@click.option("--round", "round_number", type=click.IntRange(min=0), default=1, show_default=True, help="Turn of the wheel.")
-@click.option("--teacher", is_flag=True, help="Let the scripted teacher play all roles (questions that carry evidence).")
+@click.option(
+    "--round", "round_number", type=click.IntRange(min=0), default=1, show_default=True, help="Turn of the wheel."
+)
+@click.option(
+    "--teacher", is_flag=True, help="Let the scripted teacher play all roles (questions that carry evidence)."
+)
 @click.option("--allow-change", is_flag=True, help="Go on with a round although its settings have changed.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.pass_context
@@ -87,7 +92,9 @@ def _check_unchanged(store: TraceStore, number: int, settings: dict[str, object]
     if before and not allow_change and sha256(before) != sha256(text) and store.finished(number):
         old = json.loads(before)
         changed = ", ".join(name for name in settings if settings[name] != old.get(name))
-        raise InputError(f"round {number} was collected with other settings ({changed}); use --round, or --allow-change")
+        raise InputError(
+            f"round {number} was collected with other settings ({changed}); use --round, or --allow-change"
+        )
     store.set_meta(key, text)
 
 
@@ -97,11 +104,17 @@ def _report(summary: Summary, as_json: bool) -> None:
         errors = {f"{role}.{kind}": count for (role, kind), count in summary.errors.items()}
         click.echo(json.dumps(counts | {"calls": dict(summary.calls), "errors": errors}))
     else:
-        table = Table(title=f"{summary.rollouts} rollouts, {summary.match} right ({summary.exact} exact), {summary.skipped} done before")
+        table = Table(
+            title=f"{summary.rollouts} rollouts, {summary.match} right ({summary.exact} exact), "
+            f"{summary.skipped} done before"
+        )
         for column in ("role", "calls", "without code", "failed code", "repeated"):
             table.add_column(column, justify="left" if column == "role" else "right")
         for role, count in summary.calls.items():
-            shares = [f"{summary.errors[role, kind]} ({summary.errors[role, kind] / count:.0%})" for kind in ("parse", "execution", "repeated")]
+            shares = [
+                f"{summary.errors[role, kind]} ({summary.errors[role, kind] / count:.0%})"
+                for kind in ("parse", "execution", "repeated")
+            ]
             table.add_row(role, str(count), *shares)
         Console().print(table)
     if summary.interrupted:
@@ -120,7 +133,12 @@ def _report(summary: Summary, as_json: bool) -> None:
 @click.option("--limit", type=click.IntRange(min=1), default=30, show_default=True, help="Rows of the list.")
 @click.pass_context
 def show(
-    context: click.Context, rollout: str | None, round_number: int | None, right: bool | None, file: Path | None, limit: int
+    context: click.Context,
+    rollout: str | None,
+    round_number: int | None,
+    right: bool | None,
+    file: Path | None,
+    limit: int,
 ) -> None:
     """List rollouts, or print the one named ROLLOUT (the start of its id is enough) as a tree."""
     path = file or _traces(open_workspace(context))

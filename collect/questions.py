@@ -24,7 +24,7 @@ def read_questions(path: str, split: str = "", limit: int = 0, shuffle_seed: int
         limit: keep at most so many (0: all), after shuffling.
 
     Raises:
-        InputError: for a missing file, a row without id, question or answer, or an id that occurs twice; names the line.
+        InputError: for a missing file, a row without question or answer, or an id that occurs twice; names the line.
     """
     file = data_folder() / "questions.jsonl" if path == "embedded" else Path(path)
     questions: dict[str, Question] = {}

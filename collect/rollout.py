@@ -41,7 +41,7 @@ class Setup:
 
 
 def run_rollout(setup: Setup, question: Question, sample: int) -> Rollout:
-    """Run the team once. A failing engine or network becomes a rollout with status `infrastructure`, not an exception."""
+    """Run the team once. A failing engine or network becomes a rollout of status `infrastructure`, no exception."""
     return _Rollout(setup, question, sample).run()
 
 

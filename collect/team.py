@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 from importlib import resources
-from typing import Literal
 
 from flywheel.errors import InputError
+from flywheel.records import Prompt
 
 CODE_TAGS = ("<code>", "</code>")
 """Opening and closing tag of an action. What is stored, trained and served holds both."""
@@ -18,7 +18,7 @@ class Role:
     tools: tuple[str, ...]
     """Names in `collect.tools.TOOLS`, besides `final_answer`, which every role has."""
 
-    def prompt(self, mode: Literal["full", "compact"]) -> str:
+    def prompt(self, mode: Prompt) -> str:
         """The system prompt: with worked examples, or the short one for roles that were trained."""
         file = resources.files(__package__).joinpath("prompts", f"{self.name}.{mode}.md")
         return file.read_text(encoding="utf-8").strip()
@@ -45,7 +45,9 @@ class Team:
         for role in self.roles:
             if role.name == name:
                 return role
-        raise InputError(f"unknown role {name!r}; the team {self.name} has {', '.join(role.name for role in self.roles)}")
+        raise InputError(
+            f"unknown role {name!r}; the team {self.name} has {', '.join(role.name for role in self.roles)}"
+        )
 
 
 WIKIPEDIA = Team(

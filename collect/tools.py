@@ -1,6 +1,6 @@
 """The tools of the default team. Every failure is a text that tells the model what it can do next."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from smolagents import Tool
 
@@ -37,7 +37,7 @@ class TeamTool(Tool):  # type: ignore[misc]  # smolagents is untyped here
         except PageUnavailable as error:
             return str(error)
         except InfrastructureError as error:
-            raise self.rollout.guard(error)
+            raise self.rollout.guard(error) from None
 
     def answer(self, **arguments: str) -> str:
         """The tool's text for the model."""
@@ -80,7 +80,7 @@ class SearchInfo(TeamTool):
 
     name = "search_info"
     description = "Has one page read for the query and returns a short report."
-    inputs = {**_QUERY, "page": {"type": "string", "description": "Title of the page."}}
+    inputs: ClassVar = {**_QUERY, "page": {"type": "string", "description": "Title of the page."}}
 
     def answer(self, query: str = "", page: str = "") -> str:  # type: ignore[override]
         """Run a page_search agent, if the page exists."""

@@ -15,7 +15,10 @@ def print_rollout(rollout: Rollout, console: Console) -> None:
     right = "right" if verdict.match else "wrong"
     head = Text(f"{rollout.question.question}\n", style="bold")
     head.append(f"answer {rollout.answer!r}, gold {rollout.question.answer!r}: ", style="default")
-    head.append(right if rollout.status == "finished" else f"failed: {rollout.failure}", style="green" if verdict.match else "red")
+    head.append(
+        right if rollout.status == "finished" else f"failed: {rollout.failure}",
+        style="green" if verdict.match else "red",
+    )
     head.append(f" ({verdict.reason}, F1 {verdict.f1:.2f}, {rollout.seconds:.1f} s, {rollout.id})", style="dim")
     tree = Tree(head)
     children: dict[str | None, list[AgentRun]] = {}

@@ -22,8 +22,20 @@ from pathlib import Path
 import templates as tp
 
 HERE = Path(__file__).resolve().parent
-KINDS = ("country", "city", "person", "work", "element", "building", "mountain", "planet", "event", "dynasty",
-         "material", "invention")
+KINDS = (
+    "country",
+    "city",
+    "person",
+    "work",
+    "element",
+    "building",
+    "mountain",
+    "planet",
+    "event",
+    "dynasty",
+    "material",
+    "invention",
+)
 SPLITS = ("train", "dev", "test")
 PAGE_SHARE = {"train": 0.50, "dev": 0.18, "test": 0.32}
 COUNTS: dict[str, dict[str, int]] = {
@@ -35,10 +47,28 @@ MINIMUM = {"train": 600, "dev": 120, "test": 200}
 SEED = "encyclopedia-1"
 
 # Clusters whose split is fixed: three questions must be in test, and the rest keeps every kind in every split.
-PINNED = {"France": "test", "United States": "test", "Birch plywood": "test", "Ethanol": "test", "Ming dynasty": "test",
-          "United Kingdom": "train", "Portugal": "train", "Qing dynasty": "train", "Tang dynasty": "train",
-          "Song dynasty": "dev", "Yuan dynasty": "dev", "Water": "train", "Balsa wood": "test", "Glycerol": "test",
-          "Concrete": "test", "Petrol": "dev", "Milk": "dev", "Cork": "dev", "Nylon": "dev", "Steel": "train"}
+PINNED = {
+    "France": "test",
+    "United States": "test",
+    "Birch plywood": "test",
+    "Ethanol": "test",
+    "Ming dynasty": "test",
+    "United Kingdom": "train",
+    "Portugal": "train",
+    "Qing dynasty": "train",
+    "Tang dynasty": "train",
+    "Song dynasty": "dev",
+    "Yuan dynasty": "dev",
+    "Water": "train",
+    "Balsa wood": "test",
+    "Glycerol": "test",
+    "Concrete": "test",
+    "Petrol": "dev",
+    "Milk": "dev",
+    "Cork": "dev",
+    "Nylon": "dev",
+    "Steel": "train",
+}
 PINNED_QUESTIONS = {
     "How many years passed between the construction of the Eiffel Tower and the construction of the Empire State "
     "Building?": "test-eiffel",
@@ -49,14 +79,33 @@ PINNED_PAIRS = (("Eiffel Tower", "Empire State Building"), ("Birch plywood", "Et
 # Columns whose value can be the title of another page; such pages stay in one split.
 LINK_COLUMNS = ("capital", "country", "creator", "discoverer", "architect", "inventor", "city", "dynasty")
 VALUE_ALIASES: dict[str, list[str]] = {
-    "pound sterling": ["pound", "British pound"], "US dollar": ["United States dollar"],
-    "yen": ["Japanese yen"], "Norwegian krone": ["krone"], "Danish krone": ["krone"], "Swedish krona": ["krona"],
-    "złoty": ["zloty"], "euro": ["euros"], "sol": ["Peruvian sol"], "Indian rupee": ["rupee"],
-    "Icelandic króna": ["króna"], "Czech koruna": ["koruna"], "New York": ["New York City"], "tögrög": ["tugrik"],
-    "forint": ["Hungarian forint"], "hryvnia": ["Ukrainian hryvnia"], "baht": ["Thai baht"], "cedi": ["Ghanaian cedi"],
-    "dong": ["Vietnamese dong"], "ringgit": ["Malaysian ringgit"], "birr": ["Ethiopian birr"],
-    "naira": ["Nigerian naira"], "Dnieper": ["Dnipro"], "Danzig": ["Gdańsk"],
-    "Oranienbaum": ["Lomonosov"], "Red River": ["Red"], "Ottawa River": ["Ottawa"],
+    "pound sterling": ["pound", "British pound"],
+    "US dollar": ["United States dollar"],
+    "yen": ["Japanese yen"],
+    "Norwegian krone": ["krone"],
+    "Danish krone": ["krone"],
+    "Swedish krona": ["krona"],
+    "złoty": ["zloty"],
+    "euro": ["euros"],
+    "sol": ["Peruvian sol"],
+    "Indian rupee": ["rupee"],
+    "Icelandic króna": ["króna"],
+    "Czech koruna": ["koruna"],
+    "New York": ["New York City"],
+    "tögrög": ["tugrik"],
+    "forint": ["Hungarian forint"],
+    "hryvnia": ["Ukrainian hryvnia"],
+    "baht": ["Thai baht"],
+    "cedi": ["Ghanaian cedi"],
+    "dong": ["Vietnamese dong"],
+    "ringgit": ["Malaysian ringgit"],
+    "birr": ["Ethiopian birr"],
+    "naira": ["Nigerian naira"],
+    "Dnieper": ["Dnipro"],
+    "Danzig": ["Gdańsk"],
+    "Oranienbaum": ["Lomonosov"],
+    "Red River": ["Red"],
+    "Ottawa River": ["Ottawa"],
 }
 # Two densities closer than this ratio are not compared: typical values are not that exact.
 DENSITY_MARGIN = 1.07
@@ -107,9 +156,15 @@ class Question:
     def as_json(self, identifier: str, split: str) -> str:
         """Return the line for ``questions.jsonl``."""
         record = {
-            "id": identifier, "question": self.text, "answer": self.answer, "aliases": list(self.aliases),
-            "split": split, "kind": self.kind, "wording": self.wording,
-            "evidence": [vars(item) for item in self.evidence], "operation": self.operation,
+            "id": identifier,
+            "question": self.text,
+            "answer": self.answer,
+            "aliases": list(self.aliases),
+            "split": split,
+            "kind": self.kind,
+            "wording": self.wording,
+            "evidence": [vars(item) for item in self.evidence],
+            "operation": self.operation,
         }
         return json.dumps(record, ensure_ascii=False)
 
@@ -124,7 +179,8 @@ def group_of(kind: str, cells: dict[str, str]) -> str:
     if kind != "work":
         return kind
     return {"novel": "book", "novella": "book", "ballet": "music", "symphony": "music"}.get(
-        cells["form"], cells["form"])
+        cells["form"], cells["form"]
+    )
 
 
 def load() -> dict[str, Row]:
@@ -308,8 +364,9 @@ class Generator:
         """Return this split's rows of a template group in a stable mixed order."""
         return sorted((row for row in self.members if row.group == group), key=lambda row: digest(row.name, *salt))
 
-    def question(self, text: str, kind: str, wording: int, operation: str, evidence: tuple[Evidence, ...],
-                 *topic: str) -> Question:
+    def question(
+        self, text: str, kind: str, wording: int, operation: str, evidence: tuple[Evidence, ...], *topic: str
+    ) -> Question:
         """Return the question with the answer that follows from its evidence."""
         answer = follow(operation, evidence)
         return Question(text, answer, answer_aliases(answer, self.rows), kind, wording, evidence, operation, topic)
@@ -433,7 +490,7 @@ def choose(candidates: list[Question], count: int) -> list[Question]:
     # Equal halves of yes and no, and of answers named first and second: the turns above do not see to that.
     first = [item for item in merged if item.answer in ("yes", item.evidence[0].page)]
     second = [item for item in merged if item.answer not in ("yes", item.evidence[0].page)]
-    return first[:count // 2] + second[:count - count // 2]
+    return first[: count // 2] + second[: count - count // 2]
 
 
 def build_questions(rows: dict[str, Row], splits: dict[str, str]) -> list[tuple[str, str, Question]]:
@@ -444,8 +501,12 @@ def build_questions(rows: dict[str, Row], splits: dict[str, str]) -> list[tuple[
     for split in SPLITS:
         maker = Generator(rows, [row for row in rows.values() if splits[row.name] == split])
         sources: dict[str, Callable[[], Iterator[Question]]] = {
-            "one_hop": maker.one_hop, "two_hop": maker.two_hop, "comparison": maker.comparison,
-            "difference": maker.difference, "yes_no": maker.yes_no}
+            "one_hop": maker.one_hop,
+            "two_hop": maker.two_hop,
+            "comparison": maker.comparison,
+            "difference": maker.difference,
+            "yes_no": maker.yes_no,
+        }
         chosen: list[Question] = []
         for kind, source in sources.items():
             candidates: list[Question] = []

@@ -53,7 +53,9 @@ def resolve_folder(model: str) -> Path:
             raise InputError(f"{model} has no config.json, so it is not a model folder")
         return path
     if model.startswith((".", "/", "~")) or model.count("/") != 1:
-        raise InputError(f"no such model: {model} (expected a folder, a GGUF file, a hub id like owner/name, or embedded)")
+        raise InputError(
+            f"no such model: {model} (expected a folder, a GGUF file, a hub id like owner/name, or embedded)"
+        )
     return _downloaded(model)
 
 
@@ -166,7 +168,7 @@ def fast_dtype() -> "torch.dtype":
 
     if torch.cuda.is_available():
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
-    native = torch.ops.mkldnn._is_mkldnn_bf16_supported() if torch.backends.mkldnn.is_available() else False
+    native = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()  # type: ignore[no-untyped-call]
     return torch.bfloat16 if native else torch.float32
 
 

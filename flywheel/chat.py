@@ -49,7 +49,9 @@ def end_of_turn(tokenizer: Any) -> str:
     for token in sorted(tokenizer.all_special_tokens, key=len, reverse=True):
         if (position := tail.find(token)) >= 0:
             return tail[: position + len(token)]
-    raise InputError("the chat template closes assistant turns without a special token, so a trained role could not stop")
+    raise InputError(
+        "the chat template closes assistant turns without a special token, so a trained role could not stop"
+    )
 
 
 def stop_ids(tokenizer: Any, generation_config: Any = None) -> set[int]:

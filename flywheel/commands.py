@@ -85,8 +85,12 @@ def evaluate(
 
 @click.command()
 @click.option("--quick", is_flag=True, help="About 3 minutes: fewer questions and steps; shows that everything works.")
-@click.option("--full", is_flag=True, help="An hour or more: larger collections, more held-out questions, the control arm.")
-@click.option("--folder", type=click.Path(path_type=Path), help="Workspace of the demo [./flywheel-demo[-quick|-full]].")
+@click.option(
+    "--full", is_flag=True, help="An hour or more: larger collections, more held-out questions, the control arm."
+)
+@click.option(
+    "--folder", type=click.Path(path_type=Path), help="Workspace of the demo [./flywheel-demo[-quick|-full]]."
+)
 def demo(quick: bool, full: bool, folder: Path | None) -> None:
     """Turn the wheel once, for real, on the embedded model and encyclopedia. Stopped, it goes on when run again."""
     from flywheel.demo import FULL, QUICK, STANDARD, run_demo

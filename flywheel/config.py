@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from flywheel.errors import InputError
 from flywheel.files import sha256
+from flywheel.records import History, Prompt
 
 
 class Section(BaseModel):
@@ -22,9 +23,9 @@ class TeamConfig(Section):
     """Who works, with which prompts and limits."""
 
     name: Literal["wikipedia"] = "wikipedia"
-    prompt: Literal["full", "compact"] = "full"
+    prompt: Prompt = "full"
     """`full` carries worked examples; `compact` is for roles that were trained."""
-    history: Literal["summarised", "full"] = "summarised"
+    history: History = "summarised"
     """`summarised` shows the last action and all observations; `full` shows every step and keeps prefixes cached."""
     supervisor_steps: int = Field(8, ge=1)
     wiki_search_steps: int = Field(6, ge=1)

@@ -153,8 +153,8 @@ def describe(pair: Comparison) -> str:
     verdict = f"{better} is better" if pair.p < 0.05 else "not distinguishable"
     p = "p < 0.0001" if pair.p < 0.0001 else f"p = {pair.p:.4f}"
     return (
-        f"{pair.first} against {pair.second}: only the first right {pair.only_first}, only the second {pair.only_second}, "
-        f"McNemar {p}: {verdict}"
+        f"{pair.first} against {pair.second}: only the first right {pair.only_first}, "
+        f"only the second {pair.only_second}, McNemar {p}: {verdict}"
     )
 
 

@@ -35,11 +35,11 @@ def write_text(path: Path, text: str) -> None:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(path)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(temporary)
+                Path(temporary).unlink()
             raise
 
 

@@ -14,21 +14,35 @@ from flywheel.records import Verdict
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _CLOSED = {"yes", "no", "noanswer"}
-_NUMBER_WORDS = {
-    word: str(value)
-    for value, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-        "seventeen eighteen nineteen twenty".split()
-    )
-}
-_MONTHS = {
-    month: number
-    for number, month in enumerate(
-        "january february march april may june july august september october november december".split(), start=1
-    )
-}
+_NUMBERS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+    seventeen eighteen nineteen twenty"""
+_NUMBER_WORDS = {word: str(value) for value, word in enumerate(_NUMBERS.split())}
+_MONTH_NAMES = "january february march april may june july august september october november december"
+_MONTHS = {month: number for number, month in enumerate(_MONTH_NAMES.split(), start=1)}
 _UNITS = set(
-    "years year metres meters metre meter days day people inhabitants kg km m kilometres kilometers minutes hours".split()
+    [
+        "year",
+        "years",
+        "day",
+        "days",
+        "hour",
+        "hours",
+        "minute",
+        "minutes",
+        "metre",
+        "metres",
+        "meter",
+        "meters",
+        "m",
+        "kilometre",
+        "kilometres",
+        "kilometer",
+        "kilometers",
+        "km",
+        "kg",
+        "people",
+        "inhabitants",
+    ]
 )
 
 

@@ -42,7 +42,9 @@ class Tracker:
             self._task = self._bar.add_task(self._title, total=self._total, note="")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._bar:
             self._bar.stop()
         elif kind is None and self._done:
@@ -61,4 +63,8 @@ class Tracker:
         elapsed = self._last_line - self._started
         left = elapsed / max(self._done, 1) * (self._total - self._done)
         end = f"done in {duration(elapsed)}" if finished else f"ETA {duration(left)}"
-        print(f"{self._title}: {self._done}/{self._total}, {end}{f', {note}' if note else ''}", file=sys.stderr, flush=True)
+        print(
+            f"{self._title}: {self._done}/{self._total}, {end}{f', {note}' if note else ''}",
+            file=sys.stderr,
+            flush=True,
+        )

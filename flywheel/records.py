@@ -11,6 +11,8 @@ MessageRole = Literal["system", "user", "assistant"]
 RunStatus = Literal["finished", "max_steps", "repeated", "failed"]
 RolloutStatus = Literal["finished", "infrastructure"]
 StepError = Literal["parse", "execution", "repeated"]
+Prompt = Literal["full", "compact"]
+History = Literal["summarised", "full"]
 Operation = Literal["copy", "page", "difference", "smaller", "larger", "same", "less"]
 
 
@@ -129,8 +131,8 @@ class Rollout(Record):
     seconds: float
     failure: str = ""
     """What failed, when the status is `infrastructure`."""
-    prompt: Literal["full", "compact"]
-    history: Literal["summarised", "full"]
+    prompt: Prompt
+    history: History
 
 
 class Example(Record):
@@ -140,7 +142,7 @@ class Example(Record):
     prompt: tuple[Message, ...]
     """Messages before the first that is trained."""
     completion: tuple[Message, ...]
-    """From the first trained message on. A row of one call holds one message; a row of a run goes on to its last step."""
+    """From the first trained message on: one message in a row of a call, all the rest in a row of a run."""
     targets: tuple[int, ...]
     """Indices into `completion` that bear the loss; all are assistant messages."""
     weight: float = 1.0
@@ -155,6 +157,23 @@ class Example(Record):
         return self.prompt + self.completion
 
 
+class DatasetCard(Record):
+    """Where training rows came from, and what was dropped on the way."""
+
+    format_version: int = 1
+    rounds: tuple[int, ...]
+    prompt: Prompt
+    history: History
+    rows: dict[str, int]
+    """By role."""
+    calls: dict[str, int]
+    """Calls seen, by role."""
+    dropped: dict[str, int]
+    """Calls dropped, by `role.rule`."""
+    kinds: dict[str, int]
+    """Kept rollouts by kind of question."""
+
+
 class AdapterCard(Record):
     """What an adapter is and where it came from; written last, so that its existence means the adapter is whole."""
 
@@ -165,13 +184,15 @@ class AdapterCard(Record):
     """The model as the user named it."""
     base_hash: str
     """Fingerprint of the base's weights and tokenizer; an adapter is only served on the base it was trained on."""
-    prompt: Literal["full", "compact"]
-    history: Literal["summarised", "full"]
+    prompt: Prompt
+    history: History
     rank: int
     alpha: int
     learning_rate: float
     steps: int
     rows: int
+    too_long: int = 0
+    """Rows left out because they were longer than train.max_tokens."""
     trained_tokens: int
     """Tokens that bore loss, counted with repetition over steps."""
     first_loss: float

@@ -70,13 +70,16 @@ class TraceStore:
         if row is None or row[0] != str(FORMAT_VERSION):
             found = "none" if row is None else row[0]
             raise DataError(
-                f"{path} has format version {found}, this Flywheel reads {FORMAT_VERSION}: use the Flywheel that wrote it"
+                f"{path} has format version {found}, this Flywheel reads {FORMAT_VERSION}: "
+                "use the Flywheel that wrote it"
             )
 
     def __enter__(self) -> "TraceStore":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -164,7 +167,8 @@ class TraceStore:
 
     def rollouts(self, round: int | None = None, id: str | None = None) -> Iterator[Rollout]:
         """Read rollouts back, oldest first, of one round or by one id (or the start of one) where given."""
-        query, values = "SELECT * FROM rollouts WHERE 1", []
+        query = "SELECT * FROM rollouts WHERE 1"
+        values: list[int | str] = []
         if round is not None:
             query, values = query + " AND round = ?", [*values, round]
         if id is not None:
@@ -173,7 +177,24 @@ class TraceStore:
             yield self._rollout(row)
 
     def _rollout(self, row: Sequence[Any]) -> Rollout:
-        (id, _, sample, seed, round, status, answer, exact, f1, match, reason, seconds, failure, prompt, history, text) = row
+        (
+            id,
+            _,
+            sample,
+            seed,
+            round,
+            status,
+            answer,
+            exact,
+            f1,
+            match,
+            reason,
+            seconds,
+            failure,
+            prompt,
+            history,
+            text,
+        ) = row
         runs = self._read("SELECT * FROM agent_runs WHERE rollout_id = ? ORDER BY position", (id,))
         return Rollout(
             id=id, question=Question.model_validate_json(text), sample=sample, seed=seed, round=round, status=status,
@@ -191,7 +212,9 @@ class TraceStore:
         )  # fmt: skip
 
     def _call(self, row: Sequence[Any]) -> Call:
-        (id, _, index, messages, completion, finish, prompt_tokens, completion_tokens, seed, temperature, model) = row[:11]
+        (id, _, index, messages, completion, finish, prompt_tokens, completion_tokens, seed, temperature, model) = row[
+            :11
+        ]
         seconds, code, observation, error = row[11:]
         return Call(
             id=id, index=index, messages=self._messages(json.loads(messages)), completion=completion,

@@ -38,28 +38,35 @@ class Teacher:
         known = sum(fact.value in text for fact, text in zip(question.evidence, seen, strict=False))
         if known < len(seen):
             return _step("The fact was not found.", 'final_answer("unknown")')
+        # The first thought is the whole plan: a small model that must decide anew after each report stops too early.
+        relations = [fact.relation for fact in question.evidence]
+        plan = f"Plan: {', '.join(relations)}, {_LAST_STEP.get(question.operation or '', 'answer')}."
         if known < len(question.evidence):
             fact = question.evidence[known]
-            return _step(f"I need the {fact.query}.", f"print(wikipedia_search_agent({_quote(fact.query)}))")
+            thought = f"Next: {fact.relation}." if seen else plan
+            return _step(thought, f"print(wikipedia_search_agent({_quote(fact.query)}))")
         return _conclude(question)
+
+
+_LAST_STEP = {"difference": "subtract", "smaller": "compare", "larger": "compare", "same": "compare", "less": "compare"}
 
 
 def _conclude(question: Question) -> str:
     first, last = question.evidence[0], question.evidence[-1]
     match question.operation:
         case "difference":
-            return _step("I subtract.", f"final_answer(abs({first.value} - {last.value}))")
+            return _step("Next: subtract.", f"final_answer(abs({first.value} - {last.value}))")
         case "smaller" | "larger":
             sign = "<" if question.operation == "smaller" else ">"
             choice = f"{_quote(first.page)} if {first.value} {sign} {last.value} else {_quote(last.page)}"
-            return _step("I compare.", f"final_answer({choice})")
+            return _step("Next: compare.", f"final_answer({choice})")
         case "same":
             choice = f'"yes" if {_quote(first.value)} == {_quote(last.value)} else "no"'
-            return _step("I compare.", f"final_answer({choice})")
+            return _step("Next: compare.", f"final_answer({choice})")
         case "less":
-            return _step("I compare.", f'final_answer("yes" if {first.value} < {last.value} else "no")')
+            return _step("Next: compare.", f'final_answer("yes" if {first.value} < {last.value} else "no")')
         case _:
-            return _step("I have the answer.", f"final_answer({_quote(question.answer)})")
+            return _step("Next: answer.", f"final_answer({_quote(question.answer)})")
 
 
 def _search_pages(fact: Evidence, seen: list[str]) -> str:

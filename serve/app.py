@@ -78,7 +78,11 @@ def create_app(engine: Engine, default_max_tokens: int = 512, token: str = "", t
     @app.middleware("http")
     async def authorise(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
         sent = request.headers.get("Authorization", "")
-        if token and request.url.path != "/health" and not hmac.compare_digest(sent.encode(), f"Bearer {token}".encode()):
+        if (
+            token
+            and request.url.path != "/health"
+            and not hmac.compare_digest(sent.encode(), f"Bearer {token}".encode())
+        ):
             return _error(401, "the bearer token is missing or wrong", "invalid_api_key")
         return await call_next(request)
 
@@ -86,7 +90,9 @@ def create_app(engine: Engine, default_max_tokens: int = 512, token: str = "", t
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         detail = error.errors()[0]
         field = ".".join(str(part) for part in detail["loc"] if part != "body")
-        return _error(400, f"{field}: {detail['msg']}" if field else str(detail["msg"]), "invalid_request", field or None)
+        return _error(
+            400, f"{field}: {detail['msg']}" if field else str(detail["msg"]), "invalid_request", field or None
+        )
 
     @app.exception_handler(404)
     async def unknown_path(request: Request, error: Exception) -> Response:
@@ -98,7 +104,9 @@ def create_app(engine: Engine, default_max_tokens: int = 512, token: str = "", t
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
-        listed = [{"id": name, "object": "model", "created": created, "owned_by": "flywheel"} for name in engine.models()]
+        listed = [
+            {"id": name, "object": "model", "created": created, "owned_by": "flywheel"} for name in engine.models()
+        ]
         return {"object": "list", "data": listed}
 
     @app.post("/v1/chat/completions")

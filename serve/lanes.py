@@ -82,7 +82,7 @@ class LaneView(Cache):  # type: ignore[misc]  # transformers is untyped here
     """
 
     def __init__(self, lanes: Lanes, feeds: list[Feed], device: Any) -> None:
-        self.layers = []
+        self.layers: list[Any] = []
         self._lanes = lanes
         counts = [len(feed.ids) for feed in feeds]
         ends = [sum(counts[: index + 1]) for index in range(len(counts))]
@@ -101,14 +101,18 @@ class LaneView(Cache):  # type: ignore[misc]  # transformers is untyped here
         starts = torch.tensor([feed.start for _, feed in single], device=device)
         self._width = max((feed.start for _, feed in single), default=-1) + 1
         self._single_mask = torch.arange(self._width, device=device) <= starts[:, None, None, None]
-        self._reading = [(end - len(feed.ids), feed) for end, feed in zip(ends, feeds, strict=True) if len(feed.ids) > 1]
+        self._reading = [
+            (end - len(feed.ids), feed) for end, feed in zip(ends, feeds, strict=True) if len(feed.ids) > 1
+        ]
         self._reading_masks = [
             torch.arange(feed.start + len(feed.ids), device=device)
             <= torch.arange(feed.start, feed.start + len(feed.ids), device=device)[:, None]
             for _, feed in self._reading
         ]
 
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
         """Write the new keys and values of a layer, and return those of all its lanes."""
         keys, values = self._lanes.keys[layer_idx], self._lanes.values[layer_idx]
         keys[self._token_lanes, :, self.positions[0]] = key_states[0].transpose(0, 1)

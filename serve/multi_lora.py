@@ -38,7 +38,9 @@ class LoraBank:
         modules = dict(model.named_modules())
         for path in sorted({path for weights, _ in loaded.values() for path in weights}):
             if path not in modules:
-                raise DataError(f"an adapter changes {path}, which this base does not have: it was made for another base")
+                raise DataError(
+                    f"an adapter changes {path}, which this base does not have: it was made for another base"
+                )
             self._wrap(modules, path, loaded, ranks)
 
     def choose(self, names: list[str]) -> None:
@@ -73,14 +75,14 @@ class _LoraLinear(nn.Module):
     def __init__(self, base: nn.Module, down: Tensor, up: Tensor, bank: LoraBank) -> None:
         super().__init__()
         self.base = base
-        self.register_buffer("down", down, persistent=False)
-        self.register_buffer("up", up, persistent=False)
-        object.__setattr__(self, "bank", bank)  # not a submodule
+        self._down = down
+        self._up = up
+        self._bank = bank
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.base(x)
-        mask: Tensor | None = self.bank.mask
-        return y if mask is None else y + ((x @ self.down) * mask) @ self.up
+        mask = self._bank.mask
+        return y if mask is None else y + ((x @ self._down) * mask) @ self._up
 
 
 def _read_adapter(folder: Path, name: str) -> tuple[dict[str, tuple[Tensor, Tensor]], int]:

@@ -23,7 +23,7 @@ from .lanes import ATTENTION, Feed, Lanes, LaneView, Prefix
 from .multi_lora import LoraBank
 from .names import resolve_model
 
-_PREFIX_BYTES = 2 << 30
+_PREFIX_BYTES = 1 << 30
 """Memory for prefixes of conversations that may go on."""
 _READ_TOKENS = 512
 """Most prompt tokens that are read in one step, so that sequences being generated do not wait long for it."""
@@ -64,7 +64,9 @@ def open_engine(config: EngineConfig, adapters: dict[str, Path]) -> "Transformer
     for name, path in adapters.items():
         card = read_card(path)
         if card.base_hash != fingerprint:
-            raise DataError(f"{name} was trained on {card.base}, not on {config.model}: serve that base, or train it again")
+            raise DataError(
+                f"{name} was trained on {card.base}, not on {config.model}: serve that base, or train it again"
+            )
     return TransformersEngine(lambda: load_model(folder, config.dtype), load_tokenizer(folder), adapters, config)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from flywheel.config import SelectConfig
 from flywheel.grading import normalise
-from flywheel.records import AgentRun, Call, Example, Message, Rollout
+from flywheel.records import AgentRun, Call, Example, History, Message, Prompt, Rollout
 
 RULES = {
     "held_out": "the question belongs to a held-out split",
@@ -36,7 +36,7 @@ class Selection:
     rollouts: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     """Kept rollouts by kind of question: what the rows are skewed to."""
-    modes: set[tuple[str, str]] = field(default_factory=set)
+    modes: set[tuple[Prompt, History]] = field(default_factory=set)
     """(prompt, history) of kept rollouts; training on a mixture would not be what is served."""
 
     def summary(self) -> str:

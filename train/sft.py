@@ -20,7 +20,7 @@ from flywheel.config import Config, TrainConfig
 from flywheel.errors import DataError, InfrastructureError
 from flywheel.files import disk_errors, sha256, write_text
 from flywheel.progress import Tracker
-from flywheel.records import AdapterCard, Example
+from flywheel.records import AdapterCard, Example, History, Prompt
 from flywheel.workspace import processors
 
 from .rows import IGNORED, Row, tokenise, usable
@@ -42,7 +42,7 @@ class Trained:
 
 def train_role(
     examples: Sequence[Example], target: Path, config: Config, *, role: str, version_number: int, dataset: Path,
-    prompt: str, history: str,
+    prompt: Prompt, history: History,
 ) -> AdapterCard:  # fmt: skip
     """Train an adapter from the base and write it to `target`, whole or not at all.
 
@@ -63,9 +63,9 @@ def train_role(
     model = _with_adapter(load_model(folder, config.engine.dtype, quantize), settings, quantize)
     trained = _fit(model, rows, too_long, settings, tokenizer.pad_token_id or 0, role)
     card = AdapterCard(
-        role=role, version=version_number, base=config.engine.model, base_hash=base_hash(folder), prompt=prompt,  # type: ignore[arg-type]
-        history=history, rank=settings.rank, alpha=settings.alpha, learning_rate=settings.learning_rate,  # type: ignore[arg-type]
-        steps=trained.steps, rows=trained.rows, trained_tokens=trained.trained_tokens,
+        role=role, version=version_number, base=config.engine.model, base_hash=base_hash(folder), prompt=prompt,
+        history=history, rank=settings.rank, alpha=settings.alpha, learning_rate=settings.learning_rate,
+        steps=trained.steps, rows=trained.rows, too_long=trained.too_long, trained_tokens=trained.trained_tokens,
         first_loss=round(trained.losses[0], 4), last_loss=round(_tail_mean(trained.losses), 4),
         seconds=round(trained.seconds, 1), dataset=dataset.name, dataset_hash=sha256(dataset), weights_hash="",
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -193,4 +193,3 @@ def _readme(card: AdapterCard) -> str:
         f"{card.rows} rows, {card.steps} steps, loss {card.first_loss} -> {card.last_loss}, {card.created}.",
     ]
     return "\n".join(lines) + "\n"
-

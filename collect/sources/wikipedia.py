@@ -25,11 +25,13 @@ class _Session(requests.Session):
     def __init__(self, contact: str) -> None:
         super().__init__()
         self.headers["User-Agent"] = f"Flywheel/{__version__} ({contact})"
-        retry = Retry(total=4, backoff_factor=1.0, status_forcelist=(429, 500, 502, 503), respect_retry_after_header=True)
+        retry = Retry(
+            total=4, backoff_factor=1.0, status_forcelist=(429, 500, 502, 503), respect_retry_after_header=True
+        )
         self.mount("https://", HTTPAdapter(max_retries=retry))
         self.mount("http://", HTTPAdapter(max_retries=retry))
 
-    def get(self, url: str | bytes, **options: Any) -> requests.Response:  # type: ignore[override]
+    def get(self, url: str | bytes, **options: Any) -> requests.Response:
         """A GET whose bad status is an error, instead of HTML that the package would read as JSON."""
         headers = {key: value for key, value in (options.pop("headers", None) or {}).items() if key != "User-Agent"}
         reply = super().get(url, timeout=_TIMEOUT, headers=headers, **options)
