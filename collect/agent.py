@@ -104,7 +104,7 @@ class RoleAgent(CodeAgent):  # type: ignore[misc]  # smolagents is untyped here
 
     def _after_step(self, step: ActionStep, agent: CodeAgent) -> None:
         """Record what the model will be shown in return for its last action."""
-        if isinstance(step.error, AgentGenerationError | AgentMaxStepsError):
+        if step.model_output is None:  # the call failed, or the step limit was reached: there is nothing to add
             return
         if step.is_final_answer:
             self._recorder.observe(None, None)

@@ -135,8 +135,8 @@ def run_demo(plan: Plan, folder: Path, console: Console) -> None:
 def choose_questions(plan: Plan) -> tuple[list[Question], list[Question], list[Question]]:
     """Questions for the teacher, for the team's own round, and held out; no question is in two of them.
 
-    The teacher's are worded plainly. The team's own are worded otherwise and the held-out ones in every way, as questions
-    of real users are, so that there is something left to learn.
+    The teacher's are worded plainly. The team's own are worded otherwise, and the held-out ones in every way, as real
+    questions are, so that there is something left to learn.
     """
     read = stage("collect.questions").read_questions
     training: list[Question] = read("embedded", "train", 0, plan.seed)
@@ -237,8 +237,8 @@ class _Demo:
         print_evaluation(self._evaluation, console)
         if not self.plan.control:
             console.print(
-                "No control was trained in this run: the change from the warm start to the self-collected round may come "
-                "from the longer training alone. `flywheel demo --full` trains the control beside it."
+                "No control was trained in this run: the change from the warm start to the self-collected round may "
+                "come from the longer training alone. `flywheel demo --full` trains the control beside it."
             )
         spent = sum(self._seconds.values())
         console.print(

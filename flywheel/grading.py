@@ -14,36 +14,14 @@ from flywheel.records import Verdict
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _CLOSED = {"yes", "no", "noanswer"}
-_NUMBERS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+_NUMBER_NAMES = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
     seventeen eighteen nineteen twenty"""
-_NUMBER_WORDS = {word: str(value) for value, word in enumerate(_NUMBERS.split())}
+_NUMBER_WORDS = {word: str(value) for value, word in enumerate(_NUMBER_NAMES.split())}
 _MONTH_NAMES = "january february march april may june july august september october november december"
 _MONTHS = {month: number for number, month in enumerate(_MONTH_NAMES.split(), start=1)}
-_UNITS = set(
-    [
-        "year",
-        "years",
-        "day",
-        "days",
-        "hour",
-        "hours",
-        "minute",
-        "minutes",
-        "metre",
-        "metres",
-        "meter",
-        "meters",
-        "m",
-        "kilometre",
-        "kilometres",
-        "kilometer",
-        "kilometers",
-        "km",
-        "kg",
-        "people",
-        "inhabitants",
-    ]
-)
+_UNIT_NAMES = """year years day days hour hours minute minutes metre metres meter meters m kilometre kilometres
+    kilometer kilometers km kg people inhabitants"""
+_UNITS = frozenset(_UNIT_NAMES.split())
 
 
 def normalise(text: str) -> str:

@@ -14,34 +14,7 @@ from . import Page, PageUnavailable
 
 _TITLE_WEIGHT = 4.0
 _STOP_WORDS = frozenset(
-    [
-        "a",
-        "an",
-        "and",
-        "are",
-        "at",
-        "by",
-        "for",
-        "from",
-        "in",
-        "is",
-        "of",
-        "on",
-        "or",
-        "that",
-        "the",
-        "to",
-        "was",
-        "were",
-        "what",
-        "when",
-        "where",
-        "which",
-        "who",
-        "whom",
-        "whose",
-        "with",
-    ]
+    "a an and are at by for from in is of on or that the to was were what when where which who whom whose with".split()
 )
 _INDEX_FORMAT = 1
 

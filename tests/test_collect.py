@@ -1,0 +1,379 @@
+"""The team, its sandbox, its recording, and the collection loop, on the scripted engine."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from collect.collector import Summary, collect
+from collect.passages import PassageFinder, split_passages
+from collect.questions import read_questions
+from collect.rollout import Setup, run_rollout
+from collect.sandbox import Sandbox
+from collect.sources import Page, PageUnavailable, open_source
+from collect.team import WIKIPEDIA
+from flywheel.config import Config, SourceConfig, validate
+from flywheel.engines import CompletionRequest
+from flywheel.engines.scripted import ScriptedEngine
+from flywheel.errors import ContextExceeded, InfrastructureError, InputError
+from flywheel.records import Question, Rollout
+from flywheel.store import TraceStore
+from flywheel.teacher import teacher_engine
+
+QUESTION = Question(id="q", question="What is the capital of Norway?", answer="Oslo")
+PAGES = [
+    {"title": "Norway", "text": "Norway is a country.\n\n== State ==\nThe capital is Oslo. The king lives there."},
+    {"title": "Oslo", "text": "Oslo is a capital city.\n\n== Place ==\nIt lies on a fjord."},
+]
+
+
+def code(text: str, thought: str = "Go.") -> str:
+    """A step as a model writes it."""
+    return f"Thought: {thought}\n<code>\n{text}\n</code>"
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    """One pool of sandbox workers for all tests here."""
+    pool = Sandbox(sessions=8)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def run(
+    sandbox: Sandbox, tmp_path: Path, write_rows: Callable[..., Path]
+) -> Callable[..., tuple[Rollout, list[CompletionRequest]]]:
+    """Runs one rollout on a script by role, and gives back what each call was sent."""
+
+    def go(script: dict[str, list[str | Exception]], **team: object) -> tuple[Rollout, list[CompletionRequest]]:
+        config = validate(
+            {"team": team, "source": {"kind": "corpus", "path": str(write_rows("pages.jsonl", PAGES))}}, "test"
+        )
+        requests: list[CompletionRequest] = []
+        steps = {role: iter(texts) for role, texts in script.items()}
+
+        def answer(request: CompletionRequest) -> str:
+            requests.append(request)
+            step = next(steps[request.model])
+            if isinstance(step, Exception):
+                raise step
+            return step
+
+        setup = Setup(
+            config=config, team=WIKIPEDIA, engine=ScriptedEngine(answer), source=open_source(config.source, tmp_path),
+            passages=PassageFinder(config.source), sandbox=sandbox, round=1, temperature=0.5,
+        )  # fmt: skip
+        return run_rollout(setup, QUESTION, 0), requests
+
+    return go
+
+
+WHOLE = {
+    "supervisor": [code('r = wikipedia_search_agent("capital of Norway")\nprint(r)'), code("final_answer('Oslo')")],
+    "wiki_search": [
+        code('print(search_wikipedia("Norway capital"))'),
+        code('print(search_info("capital", "Norway"))'),
+        code("final_answer('The capital of Norway is Oslo.')"),
+    ],
+    "page_search": [code('print(retrieve_passages("capital"))'), code("final_answer('The capital is Oslo.')")],
+}
+
+
+def test_the_hierarchy_is_recorded_as_it_ran(run: Callable[..., tuple[Rollout, list[CompletionRequest]]]) -> None:
+    rollout, requests = run(WHOLE)
+    assert (rollout.status, rollout.answer, rollout.verdict.match) == ("finished", "Oslo", True)
+    root, wiki, page = rollout.runs
+    assert [run.role for run in rollout.runs] == ["supervisor", "wiki_search", "page_search"]
+    assert root.parent_call is None
+    assert wiki.parent_call == root.calls[0].id
+    assert page.parent_call == wiki.calls[1].id
+    assert page.task == "capital\nPage: Norway"
+    assert "The capital is Oslo." in (page.calls[0].observation or "")
+    assert wiki.calls[0].observation == (
+        "Page: Norway\nSummary: Norway is a country.\nPage: Oslo\nSummary: Oslo is a capital city."
+    )
+    assert root.calls[0].observation == "The capital of Norway is Oslo."
+    sent = {request.messages for request in requests}
+    assert sent == {call.messages for run in rollout.runs for call in run.calls}
+
+
+def test_what_is_stored_holds_the_closing_tag_that_the_engine_cut(run: Callable[..., object]) -> None:
+    rollout, requests = run(WHOLE)
+    assert "</code>" in requests[0].stop
+    assert [call.completion for call in rollout.runs[0].calls] == WHOLE["supervisor"]
+
+
+def test_summarised_history_at_each_step(run: Callable[..., object]) -> None:
+    steps = [code('print("one")'), code("print('two')\n1/0"), code('print("three")'), code("final_answer(4)")]
+    rollout, requests = run({"supervisor": steps}, prompt="compact")
+    system = WIKIPEDIA.root.prompt("compact")
+    start = [("system", system), ("user", f"Task: {QUESTION.question}")]
+    expected = [
+        start,
+        [*start, ("assistant", steps[0]), ("user", "Observation:\none")],
+        [
+            *start,
+            ("assistant", steps[1]),
+            ("user", "Observation:\none\n\nObservation:\ntwo\nError: ZeroDivisionError: division by zero"),
+        ],
+        [
+            *start,
+            ("assistant", steps[2]),
+            ("user", "Observation:\none\n\nObservation:\ntwo\n\nObservation:\nthree"),
+        ],
+    ]
+    assert [[(m.role, m.content) for m in request.messages] for request in requests] == expected
+    assert [call.error for call in rollout.runs[0].calls] == [None, "execution", None, None]
+
+
+def test_full_history_only_grows(run: Callable[..., object]) -> None:
+    steps = [code('print("one")'), code("1/0"), "no code here", code("final_answer('x')")]
+    _, requests = run({"supervisor": steps}, prompt="compact", history="full")
+    for before, after in zip(requests, requests[1:], strict=False):
+        assert after.messages[: len(before.messages)] == before.messages
+        assert [message.role for message in after.messages[len(before.messages) :]] == ["assistant", "user"]
+    last = [message.content for message in requests[-1].messages if message.role == "assistant"]
+    assert last == steps[:3]
+
+
+def test_a_repeated_action_is_hinted_at_and_then_stopped(run: Callable[..., object]) -> None:
+    rollout, requests = run({"supervisor": [code('print("again")')] * 5})
+    assert len(requests) == 3
+    assert rollout.runs[0].status == "repeated"
+    assert rollout.answer == ""
+    assert "exactly this before" in requests[2].messages[-1].content
+    assert "exactly this before" not in requests[1].messages[-1].content
+    assert [call.error for call in rollout.runs[0].calls] == [None, None, "repeated"]
+
+
+def test_page_search_ends_with_its_last_observation_and_no_further_call(run: Callable[..., object]) -> None:
+    searching = [code(f'print(retrieve_passages("try {number}"))') for number in range(9)]
+    rollout, requests = run({**WHOLE, "page_search": searching})
+    page = rollout.runs[2]
+    assert (page.status, len(page.calls)) == ("max_steps", 3)
+    assert "The capital is Oslo." in page.report
+    assert sum(request.model == "page_search" for request in requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("action", "hint"),
+    [
+        ('print(search_info("capital", "Nowhere"))', "There is no page 'Nowhere'"),
+        ('print(search_info("capital", "Oslo fjord"))', "Did you mean one of: Oslo"),
+        ('print(search_info("capital"))', "search_info(query, page)"),
+        ('print(search_wikipedia("xyzzy"))', "No page was found"),
+        ('print(search_wikipedia("a", "b", "c"))', "Call it as search_wikipedia(query)"),
+        ('print(search_wikipedia(""))', "No page was found"),
+        ("print(unknown_tool(1))", "Error: NameError"),
+    ],
+)
+def test_a_tool_that_fails_says_what_to_do(run: Callable[..., object], action: str, hint: str) -> None:
+    rollout, _ = run({**WHOLE, "wiki_search": [code(action), code("final_answer('nothing')")]})
+    assert hint in (rollout.runs[1].calls[0].observation or "")
+    assert rollout.status == "finished"
+
+
+def test_an_engine_failure_is_not_hidden_by_the_models_own_code(run: Callable[..., object]) -> None:
+    hiding = code("try:\n    r = wikipedia_search_agent('x')\nexcept Exception:\n    r = 'Oslo'\nfinal_answer(r)")
+    rollout, _ = run({"supervisor": [hiding], "wiki_search": [InfrastructureError("engine is down")]})
+    assert rollout.status == "infrastructure"
+    assert rollout.failure == "engine is down"
+
+
+def test_an_agent_that_outgrows_the_context_ends_alone(run: Callable[..., object]) -> None:
+    rollout, _ = run({**WHOLE, "page_search": [ContextExceeded("too long")]})
+    assert rollout.status == "finished"
+    assert rollout.runs[2].status == "failed"
+
+
+def test_variables_live_through_a_run_and_not_beyond(run: Callable[..., object]) -> None:
+    rollout, _ = run({"supervisor": [code("kept = 41"), code("final_answer(kept + 1)")]})
+    assert rollout.answer == "42"
+    rollout, _ = run({"supervisor": [code("print(kept)"), code("final_answer(1)")]})
+    assert "NameError" in (rollout.runs[0].calls[0].observation or "")
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "open('/etc/passwd').read()",
+        "import subprocess",
+        "import socket",
+        "__import__('os').system('true')",
+        "import os\nprint(os.environ['PATH'])",
+        "().__class__.__bases__[0].__subclasses__()",
+        "while True: pass",
+        "'a' * 10**10",
+        "def f(): return f()\nf()",
+        "print('x' * 10**7)",
+    ],
+)
+def test_hostile_code_is_stopped_and_the_run_goes_on(sandbox: Sandbox, attack: str) -> None:
+    with sandbox.executor() as executor:
+        executor.send_tools({})
+        with pytest.raises(Exception, match=r"\w"):
+            executor(attack)
+        assert executor("1 + 1").output == 2
+
+
+def test_final_answer_counts_although_the_code_catches_everything(sandbox: Sandbox) -> None:
+    with sandbox.executor() as executor:
+        output = executor("try:\n    final_answer(answer=3)\nexcept Exception:\n    print('caught')")
+        assert (output.output, output.is_final_answer) == (3, True)
+
+
+def _collect(
+    tmp_path: Path, engine: ScriptedEngine, questions: list[Question], concurrency: int = 8
+) -> tuple[Summary, list[Rollout]]:
+    config = validate(
+        {
+            "team": {"prompt": "compact", "history": "full"},
+            "source": {"kind": "corpus", "path": "embedded", "passages": 8},
+            "collect": {"concurrency": concurrency},
+        },
+        "test",
+    )
+    with TraceStore(tmp_path / "traces.sqlite") as store:
+        summary = collect(questions, config, engine, store, tmp_path, round=0, samples=1, temperature=0.0)
+        return summary, list(store.rollouts())
+
+
+def test_the_teacher_answers_every_kind_of_question(tmp_path: Path, training_questions: list[Question]) -> None:
+    chosen = training_questions[:60]
+    summary, rollouts = _collect(tmp_path, teacher_engine(chosen), chosen)
+    assert (summary.rollouts, summary.exact) == (60, 60)
+    assert not summary.errors
+    assert {rollout.question.kind for rollout in rollouts} >= {"one_hop", "two_hop", "difference"}
+
+
+def test_the_three_first_questions_can_be_answered(tmp_path: Path) -> None:
+    chosen = [q for q in read_questions("embedded", "test") if q.id in ("test-eiffel", "test-plywood", "test-dynasty")]
+    summary, _ = _collect(tmp_path, teacher_engine(chosen), chosen)
+    assert summary.exact == 3
+
+
+def test_more_rollouts_at_once_than_the_pool_of_one_would_hold(tmp_path: Path, training_questions: list[Question]) -> None:
+    chosen = training_questions[:32]
+    summary, _ = _collect(tmp_path, teacher_engine(chosen), chosen, concurrency=32)
+    assert summary.exact == 32
+
+
+def test_collection_goes_on_where_it_stopped(tmp_path: Path, training_questions: list[Question]) -> None:
+    chosen = training_questions[:12]
+    teacher = teacher_engine(chosen)
+    calls = threading.Semaphore(40)
+
+    def failing(request: CompletionRequest) -> str:
+        if not calls.acquire(blocking=False):
+            raise InfrastructureError("engine went away")
+        return teacher._script(request)
+
+    first, _ = _collect(tmp_path, ScriptedEngine(failing), chosen, concurrency=2)
+    assert 0 < first.infrastructure < 12
+    second, rollouts = _collect(tmp_path, teacher, chosen)
+    assert second.skipped == 12 - first.infrastructure
+    assert second.rollouts == first.infrastructure
+    unbroken, expected = _collect(tmp_path / "other", teacher, chosen)
+    assert unbroken.exact == 12
+
+    def timeless(rows: list[Rollout]) -> list[str]:
+        return sorted(
+            row.model_copy(update={"seconds": 0, "runs": tuple(
+                run.model_copy(update={"calls": tuple(call.model_copy(update={"seconds": 0}) for call in run.calls)})
+                for run in row.runs)}).model_dump_json()
+            for row in rows
+        )  # fmt: skip
+
+    assert timeless(rollouts) == timeless(expected)
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ([{"question": "?"}], "rows.jsonl:1: a question needs a text in the field 'answer'"),
+        ([{"id": "a", "question": "?", "answer": "!"}] * 2, "rows.jsonl:2: the id 'a' occurs twice"),
+        ([{"question": " ", "answer": "!"}], "rows.jsonl:1"),
+        ([{"question": "?", "answer": "!", "aliases": "x"}], "rows.jsonl:1: aliases"),
+        ([], "has no questions"),
+    ],
+)
+def test_broken_questions_are_refused(write_rows: Callable[..., Path], rows: list[object], reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        read_questions(str(write_rows("rows.jsonl", rows)))
+
+
+def test_question_files_of_the_field_are_read(write_rows: Callable[..., Path]) -> None:
+    rows = [
+        {"_id": "5a", "question": "Who?", "answer": "She", "type": "bridge", "level": "hard", "context": [["T", ["s"]]]},
+        {"id": "2hop", "question": "Where?", "answer": "There", "answer_aliases": ["Over there"], "paragraphs": []},
+    ]
+    first, second = read_questions(str(write_rows("rows.jsonl", rows)))
+    assert (first.id, first.kind, first.split) == ("5a", "bridge", "train")
+    assert second.golds == ("There", "Over there")
+    with pytest.raises(InputError, match="no questions of split 'test'"):
+        read_questions(str(write_rows("rows.jsonl", rows)), split="test")
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ([{"text": "a"}], "pages.jsonl:1: a page needs a title"),
+        ([{"title": "a", "text": ""}], "pages.jsonl:1: the page 'a' needs a text"),
+    ],
+)
+def test_a_broken_corpus_is_refused(
+    write_rows: Callable[..., Path], tmp_path: Path, rows: list[object], reason: str
+) -> None:
+    path = write_rows("pages.jsonl", rows)
+    with pytest.raises(InputError, match=reason):
+        open_source(SourceConfig(kind="corpus", path=str(path)), tmp_path)
+    with pytest.raises(InputError, match="no such file"):
+        open_source(SourceConfig(kind="corpus", path="nowhere.jsonl"), tmp_path)
+
+
+def test_equal_titles_with_different_texts_are_kept_apart(write_rows: Callable[..., Path], tmp_path: Path) -> None:
+    rows = [{"title": "Mercury", "text": text} for text in ("A planet.", "A metal.", "A planet.")]
+    source = open_source(SourceConfig(kind="corpus", path=str(write_rows("pages.jsonl", rows))), tmp_path)
+    assert [source.page(title).text for title in ("Mercury", "mercury (2)")] == ["A planet.", "A metal."]
+    assert {page.title for page in source.search("mercury", 5)} == {"Mercury", "Mercury (2)"}
+    assert source.search('"; DROP TABLE pages; --', 5) == []
+    with pytest.raises(PageUnavailable, match="no page 'Mercury \\(3\\)'"):
+        source.page("Mercury (3)")
+
+
+def test_passages_cover_the_text_and_tear_no_word() -> None:
+    text = " ".join(f"word{number}" for number in range(400))
+    passages = split_passages(text, 200, 80)
+    assert all(len(passage) <= 200 for passage in passages)
+    words = [word for passage in passages for word in passage.split()]
+    assert set(words) == set(text.split())
+    assert split_passages("", 200, 80) == []
+    assert "".join(split_passages("x" * 1000, 100, 0)) == "x" * 1000
+    with pytest.raises(InputError, match="smaller"):
+        PassageFinder(SourceConfig(passage_characters=100, passage_overlap=100))
+
+
+def test_the_closest_passage_is_found() -> None:
+    facts = ["The bakery sells rye bread.", "Volcanoes erupt molten lava.", "The orchestra played a symphony."]
+    text = "\n\n".join(fact + " " * 0 + " Filler about nothing in particular." * 3 for fact in facts)
+    finder = PassageFinder(SourceConfig(passages=1, passage_characters=140, passage_overlap=10))
+    assert "symphony" in finder.find(text, "classical music concert")[0]
+    assert "bread" in finder.find(text, "food from grain")[0]
+
+
+def test_a_short_page_is_shown_whole_without_a_model() -> None:
+    finder = PassageFinder(SourceConfig(embedder="/nowhere"))
+    assert finder.find("Only this.", "anything") == ["Only this."]
+    with pytest.raises(InputError, match="cannot load the embedder /nowhere"):
+        finder.find("words " * 2000, "anything")
+
+
+def test_wikipedia_needs_a_contact(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="contact"):
+        open_source(Config().source, tmp_path)
+
+
+def test_a_page_has_a_summary() -> None:
+    assert Page("T", "Lead one.\nLead two.\n\n== Section ==\nMore.").summary == "Lead one.\nLead two."
