@@ -89,7 +89,7 @@ def _make_model(folder: Path, family: str) -> Path:
         "vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 1024,
         "bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id, "tie_word_embeddings": family == "llama",
+        "pad_token_id": tokenizer.pad_token_id, "tie_word_embeddings": family == "llama", "initializer_range": 0.2,
     }  # fmt: skip
     model = (
         Qwen2ForCausalLM(Qwen2Config(**shape)) if family == "qwen2" else LlamaForCausalLM(LlamaConfig(**shape))
