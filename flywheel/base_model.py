@@ -1,7 +1,9 @@
 """Finds and loads base models: a local folder, a hub id, a GGUF file, or the packaged one. Imports torch where used."""
 
+import logging
 import os
 import shutil
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -173,8 +175,11 @@ def fast_dtype() -> "torch.dtype":
 
 
 def quiet() -> None:
-    """Keep the progress bars and remarks of libraries out of our output."""
-    from transformers.utils import logging
+    """Keep the progress bars and remarks of libraries out of our output. Call it before they are imported."""
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    from transformers.utils import logging as transformers_logging
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()

@@ -91,11 +91,12 @@ def evaluate(
 @click.option(
     "--folder", type=click.Path(path_type=Path), help="Workspace of the demo [./flywheel-demo[-quick|-full]]."
 )
-def demo(quick: bool, full: bool, folder: Path | None) -> None:
+@click.option("--model", default="embedded", show_default=True, help="Another small base to turn the wheel with.")
+def demo(quick: bool, full: bool, folder: Path | None, model: str) -> None:
     """Turn the wheel once, for real, on the embedded model and encyclopedia. Stopped, it goes on when run again."""
     from flywheel.demo import FULL, QUICK, STANDARD, run_demo
 
     if quick and full:
         raise InputError("--quick and --full exclude each other")
     plan = QUICK if quick else FULL if full else STANDARD
-    run_demo(plan, folder or Path(f"flywheel-demo{plan.suffix}"), Console())
+    run_demo(plan, folder or Path(f"flywheel-demo{plan.suffix}"), Console(), model)

@@ -39,7 +39,7 @@ page_search_steps = 3
 
 [engine]
 kind = "transformers"
-model = "embedded"
+model = "{model}"
 context = 1024
 batch = 32
 max_tokens = 80
@@ -102,13 +102,16 @@ FULL = Plan(
 )  # fmt: skip
 
 
-def run_demo(plan: Plan, folder: Path, console: Console) -> None:
+def run_demo(plan: Plan, folder: Path, console: Console, model: str = "embedded") -> None:
     """Turn the wheel once; what an earlier call has finished is not done again.
+
+    Args:
+        model: the base; another one than the packaged model is only used when the demo is begun.
 
     Raises:
         InputError: when the folder holds a demo of another size.
     """
-    demo = _Demo(plan, _open_workspace(plan, folder), console)
+    demo = _Demo(plan, _open_workspace(plan, folder, model), console)
     console.print(
         f"The demo works in {demo.workspace.folder}. It takes about {plan.minutes} minutes on two cores; "
         "stopped by Ctrl-C, it goes on when run again."
@@ -148,9 +151,9 @@ def choose_questions(plan: Plan) -> tuple[list[Question], list[Question], list[Q
     return plain[: plan.warm_questions], varied[: plan.own_questions], (always + others)[: plan.held_out]
 
 
-def _open_workspace(plan: Plan, folder: Path) -> Workspace:
+def _open_workspace(plan: Plan, folder: Path, model: str) -> Workspace:
     if not (folder / "workspace.json").exists():
-        workspace = Workspace.create(folder, SETTINGS)
+        workspace = Workspace.create(folder, SETTINGS.format(model=model))
         write_text(folder / "demo.json", json.dumps({"plan": asdict(plan), "seconds": {}}) + "\n")
         return workspace
     try:

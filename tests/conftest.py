@@ -91,9 +91,7 @@ def _make_model(folder: Path, family: str) -> Path:
         "bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id,
         "pad_token_id": tokenizer.pad_token_id, "tie_word_embeddings": family == "llama", "initializer_range": 0.2,
     }  # fmt: skip
-    model = (
-        Qwen2ForCausalLM(Qwen2Config(**shape)) if family == "qwen2" else LlamaForCausalLM(LlamaConfig(**shape))
-    )
+    model = Qwen2ForCausalLM(Qwen2Config(**shape)) if family == "qwen2" else LlamaForCausalLM(LlamaConfig(**shape))
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

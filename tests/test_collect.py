@@ -254,7 +254,9 @@ def test_the_three_first_questions_can_be_answered(tmp_path: Path) -> None:
     assert summary.exact == 3
 
 
-def test_more_rollouts_at_once_than_the_pool_of_one_would_hold(tmp_path: Path, training_questions: list[Question]) -> None:
+def test_more_rollouts_at_once_than_the_pool_of_one_would_hold(
+    tmp_path: Path, training_questions: list[Question]
+) -> None:
     chosen = training_questions[:32]
     summary, _ = _collect(tmp_path, teacher_engine(chosen), chosen, concurrency=32)
     assert summary.exact == 32
@@ -306,7 +308,14 @@ def test_broken_questions_are_refused(write_rows: Callable[..., Path], rows: lis
 
 def test_question_files_of_the_field_are_read(write_rows: Callable[..., Path]) -> None:
     rows = [
-        {"_id": "5a", "question": "Who?", "answer": "She", "type": "bridge", "level": "hard", "context": [["T", ["s"]]]},
+        {
+            "_id": "5a",
+            "question": "Who?",
+            "answer": "She",
+            "type": "bridge",
+            "level": "hard",
+            "context": [["T", ["s"]]],
+        },
         {"id": "2hop", "question": "Where?", "answer": "There", "answer_aliases": ["Over there"], "paragraphs": []},
     ]
     first, second = read_questions(str(write_rows("rows.jsonl", rows)))

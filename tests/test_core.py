@@ -73,7 +73,13 @@ def _rollout(number: int, text: str = "seen") -> Rollout:
         seconds=0,
     )  # fmt: skip
     run = AgentRun(
-        id=f"r1/q{number}/0.0", role="supervisor", parent_call=None, task="", status="finished", report="", calls=(call,)
+        id=f"r1/q{number}/0.0",
+        role="supervisor",
+        parent_call=None,
+        task="",
+        status="finished",
+        report="",
+        calls=(call,),
     )
     return Rollout(
         id=f"r1/q{number}/0", question=Question(id=f"q{number}", question="?", answer="!"), sample=0, seed=1, round=1,

@@ -239,7 +239,11 @@ def test_the_openai_client_talks_to_roles(gateway: Callable[..., str]) -> None:
     client = openai.OpenAI(base_url=gateway(ScriptedEngine(echo)), api_key="none")
     parts: Any = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]
     reply = client.chat.completions.create(
-        model="page_search", messages=[{"role": "user", "content": parts}], max_completion_tokens=7, temperature=0, seed=5
+        model="page_search",
+        messages=[{"role": "user", "content": parts}],
+        max_completion_tokens=7,
+        temperature=0,
+        seed=5,
     )
     assert reply.choices[0].message.content == "page_search|Hello|7|0.0|5"
     assert reply.choices[0].finish_reason == "stop"
@@ -252,8 +256,11 @@ def test_streaming_follows_the_protocol(gateway: Callable[..., str]) -> None:
     client = openai.OpenAI(base_url=gateway(ScriptedEngine(echo)), api_key="none")
     chunks = list(
         client.chat.completions.create(
-            model="base", messages=[{"role": "user", "content": "Hi"}], stream=True,
-            stream_options={"include_usage": True}, stop="|1",
+            model="base",
+            messages=[{"role": "user", "content": "Hi"}],
+            stream=True,
+            stream_options={"include_usage": True},
+            stop="|1",
         )  # fmt: skip
     )
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices).startswith("base|Hi")
@@ -310,7 +317,9 @@ class _Listing(ScriptedEngine):
 
     def complete(self, request: CompletionRequest) -> Completion:
         completion = super().complete(request)
-        return completion.model_copy(update={"model": "supervisor@3" if request.model == "supervisor" else request.model})
+        return completion.model_copy(
+            update={"model": "supervisor@3" if request.model == "supervisor" else request.model}
+        )
 
 
 def test_our_client_and_our_gateway_lose_nothing(gateway: Callable[..., str]) -> None:

@@ -91,9 +91,7 @@ def test_one_row_per_call_holds_what_the_call_was_sent(traces: list[Rollout]) ->
         ("step_cut", lambda r: with_call(r, 0, finish_reason="length")),
     ],
 )
-def test_each_rule_drops_what_it_is_for(
-    traces: list[Rollout], rule: str, spoil: Callable[[Rollout], Rollout]
-) -> None:
+def test_each_rule_drops_what_it_is_for(traces: list[Rollout], rule: str, spoil: Callable[[Rollout], Rollout]) -> None:
     selection = select([spoil(traces[0])], SelectConfig())
     assert {name for _, name in selection.dropped} == {rule}
     trained = {call for examples in selection.examples.values() for example in examples for call in example.calls}
@@ -291,7 +289,5 @@ def test_nf4_trains_on_a_cpu(qwen2: Path, traces: list[Rollout], make_workspace:
 
 def test_examples_name_their_targets() -> None:
     message = Message(role="assistant", content="x")
-    example = Example(
-        role="r", prompt=(), completion=(message,), targets=(0,), rollout="a", run="b", calls=("c",)
-    )
+    example = Example(role="r", prompt=(), completion=(message,), targets=(0,), rollout="a", run="b", calls=("c",))
     assert example.messages == (message,)

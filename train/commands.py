@@ -6,6 +6,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from flywheel.base_model import quiet
 from flywheel.errors import DataError, InputError
 from flywheel.options import open_workspace
 from flywheel.workspace import ROLES, Workspace
@@ -75,6 +76,7 @@ def _train_one(workspace: Workspace, role: str, dataset: Path, steps: int | None
     if steps:
         config = config.model_copy(update={"train": config.train.model_copy(update={"max_steps": steps})})
     number = workspace.next_version(role)
+    quiet()
     from .sft import train_role
 
     card = train_role(

@@ -1,0 +1,182 @@
+"""The whole wheel, command by command, on a tiny random model; and the demo."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from flywheel.demo import FULL, QUICK, STANDARD, Plan, choose_questions, run_demo
+from flywheel.errors import InputError
+from flywheel.grading import normalise
+from flywheel.store import TraceStore
+from flywheel.workspace import ROLES, Workspace
+from serve.server import running
+
+TINY = Plan(
+    suffix="", warm_questions=6, own_questions=4, samples=1, warm_steps=dict.fromkeys(ROLES, 2),
+    round_steps=dict.fromkeys(ROLES, 3), held_out=4, control=True, minutes=1,
+)  # fmt: skip
+
+
+def flywheel(*arguments: object, code: int = 0) -> str:
+    """Run the command as a user does; gives what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "flywheel", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    printed = done.stdout + done.stderr
+    assert done.returncode == code, printed
+    assert "Traceback" not in printed
+    return printed
+
+
+def test_the_wheel_turns(qwen2: Path, make_workspace: Callable[..., Workspace]) -> None:
+    workspace = make_workspace(qwen2)
+    at = ("-w", workspace.folder)
+    questions = ("--questions", "embedded", "--limit", 8)
+    printed = flywheel(*at, "collect", *questions, "--teacher", "--round", 0)
+    assert "8 rollouts, 8 right (8 exact)" in printed
+    assert "8 done before" in flywheel(*at, "collect", *questions, "--teacher", "--round", 0)
+    assert "right" in flywheel(*at, "show")
+    tree = flywheel(*at, "show", "r0/train-0001")
+    assert "supervisor" in tree and "page_search" in tree
+    assert re.search(r"kept \d+ of \d+ calls", flywheel(*at, "select"))
+    trained = flywheel(*at, "train", "--all", "--jobs", 2, "--steps", 2)
+    assert all(f"{role}@1: " in trained for role in ROLES)
+    evaluated = flywheel(*at, "evaluate", "--questions", "embedded", "--limit", 4)
+    assert "McNemar" in evaluated and "4 held-out questions" in evaluated
+    result = json.loads((workspace.reports / "evaluation" / "evaluation.json").read_text())
+    assert [arm["questions"] for arm in result["arms"]] == [4, 4]
+    with running(workspace.folder, ["supervisor@1"], []) as url:
+        served = ("--engine", f"openai:{url}", "--adapter", "supervisor@1")
+        printed = flywheel(*at, "collect", *questions, *served, "--samples", 1, "--round", 1)
+    assert "8 rollouts" in printed
+    with TraceStore(workspace.traces) as store:
+        models = {call.model for rollout in store.rollouts(1) for run in rollout.runs for call in run.calls}
+    assert models == {"supervisor@1"}
+
+
+def test_a_changed_setting_is_named_before_a_round_goes_on(make_workspace: Callable[..., Workspace]) -> None:
+    workspace = make_workspace()
+    collect = ("collect", "--questions", "embedded", "--limit", 2, "--teacher", "--round", 0)
+    flywheel("-w", workspace.folder, collect[0], *collect[1:])
+    changed = ("-w", workspace.folder, "-o", "source.results=3", *collect)
+    assert "(source.results)" in flywheel(*changed, code=2)
+    flywheel(*changed, "--allow-change")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "reason"),
+    [
+        (("collect", "--questions", "nowhere.jsonl"), 2, "cannot read nowhere.jsonl"),
+        (("collect", "--questions", "embedded", "--limit", 1), 2, "no such model"),
+        (("collect", "--questions", "embedded", "--engine", "vllm"), 2, "unknown engine 'vllm'"),
+        (("collect", "--questions", "embedded", "--adapter", "pilot"), 2, "unknown role"),
+        (("collect", "--questions", "embedded", "--adapter", "supervisor"), 2, "supervisor has no adapter yet"),
+        (("train",), 2, "--role page_search, or --all"),
+        (("train", "--role", "pilot"), 2, "is not one of"),
+        (("train", "--role", "supervisor"), 2, "make it with: flywheel select"),
+        (("train", "--all"), 3, "flywheel select"),
+        (("select",), 3, "flywheel collect"),
+        (("show",), 2, "flywheel collect"),
+        (("evaluate", "--questions", "embedded"), 2, "there are no adapters"),
+        (("serve", "--host", "0.0.0.0"), 2, "lets others in"),
+        (("serve", "--engine", "openai:http://x"), 2, "runs here"),
+        (("-o", "engine.modle=x", "config"), 2, "did you mean 'model'"),
+        (("colect",), 2, "Did you mean 'collect'"),
+    ],
+)
+def test_what_a_user_can_get_wrong(
+    make_workspace: Callable[..., Workspace], arguments: tuple[object, ...], code: int, reason: str
+) -> None:
+    workspace = make_workspace("/nowhere/model")
+    printed = flywheel("-w", workspace.folder, *arguments, code=code)
+    assert reason in re.sub(r"\s+", " ", printed)
+    complaint = [line for line in printed.strip().splitlines() if line.startswith(("flywheel: ", "Error: "))]
+    assert len(complaint) == 1
+
+
+def test_no_workspace_here(tmp_path: Path) -> None:
+    assert "make one with: flywheel init" in flywheel("-w", tmp_path, "show", code=2)
+    printed = flywheel("init", tmp_path / "new")
+    assert "flywheel.toml" in printed
+    assert "a workspace already" in flywheel("init", tmp_path / "new", code=2)
+    assert 'model = "Qwen/Qwen2.5-7B-Instruct"' in flywheel("-w", tmp_path / "new", "config")
+
+
+def test_a_server_ends_with_its_parent_and_on_a_signal(qwen2: Path, make_workspace: Callable[..., Workspace]) -> None:
+    workspace = make_workspace(qwen2)
+    ready = workspace.folder / "ready"
+    command = [sys.executable, "-m", "flywheel", "-w", str(workspace.folder), "serve", "--port", "0"]
+    for ending in ("parent", "signal"):
+        child = subprocess.Popen([*command, "--ready-file", str(ready)], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 120
+        while not ready.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert ready.exists()
+        ready.unlink()
+        assert child.stdin is not None
+        if ending == "parent":
+            child.stdin.close()
+        else:
+            child.send_signal(signal.SIGTERM)
+        child.wait(timeout=30)
+
+
+def test_the_demo_goes_on_where_it_was_stopped(qwen2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from flywheel import demo as module
+
+    folder = tmp_path / "demo"
+    whole = module.run_arm
+
+    def stop(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "run_arm", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run_demo(TINY, folder, Console(file=StringIO()), str(qwen2))
+    monkeypatch.setattr(module, "run_arm", whole)
+    made = {path: path.stat().st_mtime_ns for path in (folder / "adapters").rglob("*.safetensors")}
+    assert len(made) == 9
+    output = StringIO()
+    run_demo(TINY, folder, Console(file=output, width=200), str(qwen2))
+    assert {path: path.stat().st_mtime_ns for path in (folder / "adapters").rglob("*.safetensors")} == made
+    printed = output.getvalue()
+    assert "4 held-out questions" in printed
+    for arm in ("base", "warm start", "self-collected round", "control (warm data only)"):
+        assert arm in printed
+    assert printed.count("McNemar") == 4
+    assert os.path.exists(folder / "reports" / "held-out" / "evaluation.json")
+    with pytest.raises(InputError, match="another size"):
+        run_demo(QUICK, folder, Console(file=StringIO()))
+
+
+@pytest.mark.parametrize("plan", [QUICK, STANDARD, FULL])
+def test_no_question_of_a_demo_is_used_twice(plan: Plan) -> None:
+    warm, own, held_out = choose_questions(plan)
+    assert (len(warm), len(own), len(held_out)) == (plan.warm_questions, plan.own_questions, plan.held_out)
+    texts = [normalise(question.question) for question in (*warm, *own, *held_out)]
+    assert len(set(texts)) == len(texts)
+    assert {question.split for question in (*warm, *own)} == {"train"}
+    assert {question.split for question in held_out} == {"test"}
+    assert {"test-eiffel", "test-plywood", "test-dynasty"} <= {question.id for question in held_out}
+
+
+@pytest.mark.slow
+def test_the_quick_demo_teaches_a_real_model(tmp_path: Path) -> None:
+    flywheel("demo", "--quick", "--folder", tmp_path / "demo")
+    result = json.loads((tmp_path / "demo" / "reports" / "held-out" / "evaluation.json").read_text())
+    base, warm, _ = result["arms"]
+    assert warm["exact_match"] > base["exact_match"]
