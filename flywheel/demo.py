@@ -185,7 +185,9 @@ class _Demo:
         self._number += 1
         total = 6 if self.plan.control else 5
         spent = sum(self._seconds.values())
-        self.console.print(f"\n[bold]{self._number}/{total} {title}[/bold] [dim]({duration(spent)} so far)[/dim]")
+        self.console.print(
+            f"\n[bold]{self._number}/{total} {title}[/bold] [dim]({duration(spent)} of about {self.plan.minutes}m so far)[/dim]"
+        )
         started = time.monotonic()
         try:
             yield

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +138,6 @@ def write_rows(tmp_path: Path) -> Callable[[str, list[Any]], Path]:
 
 
 @pytest.fixture(autouse=True)
-def _stay_in_checkout(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _stay_in_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests run from the root of the checkout, whatever folder pytest was started in."""
     monkeypatch.chdir(ROOT)
-    yield

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -131,7 +132,7 @@ def test_summarised_history_at_each_step(run: Callable[..., object]) -> None:
 def test_full_history_only_grows(run: Callable[..., object]) -> None:
     steps = [code('print("one")'), code("1/0"), "no code here", code("final_answer('x')")]
     _, requests = run({"supervisor": steps}, prompt="compact", history="full")
-    for before, after in zip(requests, requests[1:], strict=False):
+    for before, after in pairwise(requests):
         assert after.messages[: len(before.messages)] == before.messages
         assert [message.role for message in after.messages[len(before.messages) :]] == ["assistant", "user"]
     last = [message.content for message in requests[-1].messages if message.role == "assistant"]

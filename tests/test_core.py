@@ -69,7 +69,8 @@ def test_the_store_gives_back_what_was_added(rows: list[Rollout]) -> None:
 def _rollout(number: int, text: str = "seen") -> Rollout:
     call = Call(
         id=f"r1/q{number}/0.0.0", index=0, messages=(Message(role="system", content="same prompt" * 50),),
-        completion=text, finish_reason="stop", prompt_tokens=1, completion_tokens=1, seed=1, temperature=0, model="base",
+        completion=text, finish_reason="stop", prompt_tokens=1, completion_tokens=1, seed=1, temperature=0,
+        model="base",
         seconds=0,
     )  # fmt: skip
     run = AgentRun(

@@ -53,7 +53,8 @@ def make_adapter(folder: Path, base: Path, role: str, version: int, seed: int) -
     card = AdapterCard(
         role=role, version=version, base=str(base), base_hash=base_hash(base), prompt="compact", history="full", rank=4,
         alpha=8, learning_rate=1e-3, steps=1, rows=1, trained_tokens=1, first_loss=1, last_loss=1, seconds=1,
-        dataset="none", dataset_hash="", weights_hash=sha256(target / "adapter_model.safetensors"), created="", versions={},
+        dataset="none", dataset_hash="", weights_hash=sha256(target / "adapter_model.safetensors"), created="",
+        versions={},
     )  # fmt: skip
     (target / "card.json").write_text(card.model_dump_json())
     return target
@@ -261,7 +262,7 @@ def test_streaming_follows_the_protocol(gateway: Callable[..., str]) -> None:
             stream=True,
             stream_options={"include_usage": True},
             stop="|1",
-        )  # fmt: skip
+        )
     )
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices).startswith("base|Hi")
     reasons = [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices]

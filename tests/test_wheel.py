@@ -1,7 +1,6 @@
 """The whole wheel, command by command, on a tiny random model; and the demo."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -158,7 +157,7 @@ def test_the_demo_goes_on_where_it_was_stopped(qwen2: Path, tmp_path: Path, monk
     for arm in ("base", "warm start", "self-collected round", "control (warm data only)"):
         assert arm in printed
     assert printed.count("McNemar") == 4
-    assert os.path.exists(folder / "reports" / "held-out" / "evaluation.json")
+    assert (folder / "reports" / "held-out" / "evaluation.json").exists()
     with pytest.raises(InputError, match="another size"):
         run_demo(QUICK, folder, Console(file=StringIO()))
 

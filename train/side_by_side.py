@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from flywheel.base_model import resolve_folder
 from flywheel.errors import InfrastructureError
 from flywheel.workspace import Workspace, processors
 
@@ -25,6 +26,7 @@ def train_side_by_side(workspace: Workspace, datasets: Mapping[str, Path], steps
     Raises:
         InfrastructureError: when a training fails; its own words have been printed before.
     """
+    resolve_folder(workspace.config.engine.model)  # a GGUF file is converted here once, and not by each of them
     jobs = min(jobs, len(datasets))
     threads = max(1, processors() // jobs)
     printing = threading.Lock()
