@@ -1,7 +1,7 @@
 """The in-process engine against plain transformers, on SmolLM2-135M: python -m benchmarks.engine
 
-The same requests of three roles, each a few turns long: one at a time with generate, then through the engine, with the base
-alone and with three adapters (random ones: their effect does not matter here).
+The same requests of three roles, each a few turns long: one at a time with generate, then through the engine, with the
+base alone and with three adapters (random ones: their effect does not matter here).
 """
 
 import os

@@ -1,7 +1,7 @@
 """How much time the harness takes beside engine and source: python -m benchmarks.harness
 
-Rollouts of the scripted teacher, whose completions take no time, one at a time and many at once; then with an engine that
-takes a while, where many at once should be as fast as the longest one.
+Rollouts of the scripted teacher, whose completions take no time, one at a time and many at once; then with an engine
+that takes a while, where many at once should be as fast as the longest one.
 """
 
 import tempfile

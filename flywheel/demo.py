@@ -185,9 +185,8 @@ class _Demo:
         self._number += 1
         total = 6 if self.plan.control else 5
         spent = sum(self._seconds.values())
-        self.console.print(
-            f"\n[bold]{self._number}/{total} {title}[/bold] [dim]({duration(spent)} of about {self.plan.minutes}m so far)[/dim]"
-        )
+        clock = f"{duration(spent)} of about {self.plan.minutes}m so far"
+        self.console.print(f"\n[bold]{self._number}/{total} {title}[/bold] [dim]({clock})[/dim]")
         started = time.monotonic()
         try:
             yield

@@ -36,7 +36,8 @@ def test_the_core_imports_nothing_heavy() -> None:
     script = f"import sys, importlib\nfor name in {modules!r}: importlib.import_module(name)\nprint(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     assert not set(HEAVY) & set(loaded)
-    script = "import sys\nfrom flywheel.cli import flywheel\nflywheel(['--help'], standalone_mode=False)\nprint(*sys.modules)"
+    script = "import sys\nfrom flywheel.cli import flywheel\nflywheel(['--help'], standalone_mode=False)\n"
+    script += "print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     assert not {*HEAVY, "pydantic", "rich"} & set(loaded)
 
