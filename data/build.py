@@ -14,6 +14,7 @@ import itertools
 import json
 import re
 import sys
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -105,10 +106,18 @@ VALUE_ALIASES: dict[str, list[str]] = {
     "Danzig": ["Gdańsk"],
     "Oranienbaum": ["Lomonosov"],
     "Red River": ["Red"],
+    "Braunschweig": ["Brunswick"],
+    "Frankfurt": ["Frankfurt am Main"],
+    "Halle": ["Halle (Saale)", "Halle an der Saale"],
+    "Saint Paul": ["St. Paul", "St Paul"],
+    "St. Louis": ["Saint Louis", "St Louis"],
+    "Saint-Germain-en-Laye": ["St-Germain-en-Laye"],
+    "Le Roncole": ["Roncole", "Roncole Verdi"],
+    "Lennep": ["Remscheid-Lennep"],
     "Ottawa River": ["Ottawa"],
 }
 # Two densities closer than this ratio are not compared: typical values are not that exact.
-DENSITY_MARGIN = 1.07
+DENSITY_MARGIN = 1.10
 
 
 @dataclass(frozen=True)
@@ -200,6 +209,8 @@ def load() -> dict[str, Row]:
             cells["feet"] = str(round(int(cells["height"]) / 0.3048))
         elif row.kind == "material":
             cells["litre"] = f"{int(cells['density']) / 1000:g}"
+        elif row.kind == "planet":
+            cells["a_type"] = with_article(cells["type"])
         elif row.kind == "dynasty":
             cells["span"] = f"{cells['start']} to {cells['end']}"
     return rows
@@ -316,6 +327,12 @@ def look_up(row: Row, relation: str) -> Evidence | None:
     return Evidence(row.name, relation, value, f"{relation} of {row.name}") if value else None
 
 
+def without_accents(text: str) -> str:
+    """Return the text in plain letters, so that "Kaliste" is as good as "Kaliště"."""
+    spread = unicodedata.normalize("NFD", text.translate(str.maketrans("øØłŁ", "oOlL")))
+    return "".join(char for char in spread if not unicodedata.combining(char))
+
+
 def answer_aliases(answer: str, rows: dict[str, Row]) -> tuple[str, ...]:
     """Return other correct ways to write the answer."""
     aliases = list(VALUE_ALIASES.get(answer, []))
@@ -325,6 +342,7 @@ def answer_aliases(answer: str, rows: dict[str, Row]) -> tuple[str, ...]:
         aliases.append(answer[1:])
     if re.fullmatch(r"\d+ to \d+", answer):
         aliases += [answer.replace(" to ", "-"), answer.replace(" to ", "–")]
+    aliases += [plain for name in [answer, *aliases] if (plain := without_accents(name)) != name]
     return tuple(dict.fromkeys(aliases))
 
 

@@ -143,11 +143,11 @@ SENTENCES: dict[str, Sentences] = {
         (
             "Communication",
             [
-                "Phone calls from abroad start with the calling code {code} first.",
+                "The calling code {code} comes first in phone calls from abroad.",
                 "Its calling code is {code} on the telephone.",
             ],
         ),
-        ("State", ["{language} is an official language.", "{language} is spoken in public offices."]),
+        ("Communication", ["{language} is widely spoken there.", "Many people there speak {language}."]),
         ("Place", ["It shares a land border with {neighbour}.", "One of its neighbours is {neighbour}."]),
     ],
     "city": [
@@ -155,24 +155,24 @@ SENTENCES: dict[str, Sentences] = {
             "Place",
             [
                 "It serves as the capital of {country}.",
-                "The country around it is {country}.",
+                "The country it belongs to is {country}.",
                 "Its country is {country}.",
             ],
         ),
         (
             "Place",
             [
-                "The river there is the {river}.",
-                "The river {river} passes through the city.",
-                "It grew up on a river called the {river}.",
+                "It lies on a river, the {river}.",
+                "The city lies on a river called the {river}.",
+                "The river on which it lies is the {river}.",
             ],
         ),
         ("Sights", ["A well-known sight is {landmark}.", "Visitors go to see {landmark}."]),
         ("Sights", ["It is also home to {second}.", "Another place of interest is {second}."]),
-        ("History", ["The Olympic Games came there in {games}.", "It hosted Olympic events in {games}."]),
-        ("Place", ["It also lies by {water}.", "Close by is {water}."]),
+        ("History", ["The Summer Olympics came there in {games}.", "It hosted the Summer Olympics in {games}."]),
+        ("Place", ["It lies by {water}.", "It stands near {water}."]),
         ("Place", ["On the globe it lies in the {half} half.", "It is in the {half} hemisphere."]),
-        ("Place", ["The continent there is {continent}.", "It is found in {continent}."]),
+        ("Place", ["The continent it lies in is {continent}.", "It is found in {continent}."]),
     ],
     "person": [
         (
@@ -192,9 +192,12 @@ SENTENCES: dict[str, Sentences] = {
             ],
         ),
         ("Life", ["The birthplace was {birthplace}.", "The {occupation}'s birthplace is {birthplace}."]),
-        ("Life", ["The place of death was {deathplace}.", "The last days were spent in {deathplace}."]),
-        ("Achievements", ["The {occupation} is known for {known}.", "Much praise went to {known}."]),
-        ("Achievements", ["Another thing to remember is {known2}.", "People also remember {known2}."]),
+        ("Life", ["The place of death was {deathplace}.", "The {occupation} died in {deathplace}."]),
+        ("Achievements", ["The {occupation} is known for {known}.", "People know the {occupation} for {known}."]),
+        (
+            "Achievements",
+            ["The {occupation} is remembered for {known2}.", "People remember the {occupation} for {known2}."],
+        ),
     ],
     "book": [
         ("Origin", ["Its author is {creator}.", "It is a text by {creator}.", "{creator} is the author."]),
@@ -207,69 +210,69 @@ SENTENCES: dict[str, Sentences] = {
             ],
         ),
         ("Content", ["One of its figures is {a}.", "Readers meet {a} in it."]),
-        ("Content", ["Much of the story is set in {b}.", "A main setting is {b}."]),
-        ("Origin", ["The original language is {c}.", "It was first printed in {c}."]),
+        ("Content", ["Much of the story is set {b}.", "Much of the story takes place {b}."]),
+        ("Origin", ["The original language is {c}.", "It was written in {c}."]),
         (
             "Origin",
-            ["The same hand gave us {other} in {other_year}.", "{other}, by the same hand, dates from {other_year}."],
+            ["The author also wrote {other} ({other_year}).", "{other} ({other_year}) is by the same author."],
         ),
     ],
     "play": [
         ("Origin", ["Its author is {creator}.", "It is a text by {creator}."]),
         ("Origin", ["It was first seen on stage in the year {year}.", "The year of its first night was {year}."]),
         ("Content", ["One of its figures is {a}.", "Audiences meet {a} in it."]),
-        ("Content", ["It is set in {b}.", "A main setting is {b}."]),
-        ("Origin", ["The original language is {c}.", "It was first spoken in {c}."]),
-        ("Origin", ["The same hand gave us {other} in {other_year}."]),
+        ("Content", ["It is set {b}.", "The action takes place {b}."]),
+        ("Origin", ["The original language is {c}.", "It was written in {c}."]),
+        ("Origin", ["The author also wrote {other} ({other_year})."]),
     ],
     "opera": [
-        ("Origin", ["The music is by {creator}.", "{creator} made the score.", "Its score comes from {creator}."]),
+        ("Origin", ["The music is by {creator}.", "{creator} wrote the music.", "The score is by {creator}."]),
         (
             "Premiere",
             ["The first night was in the year {year}.", "It opened in {year}.", "Audiences first saw it in {year}."],
         ),
-        ("Content", ["One of its roles is {a}.", "A singer plays {a}."]),
-        ("Premiere", ["Its first stage was in {b}.", "{b} saw it first."]),
+        ("Content", ["One of its roles is {a}.", "Its characters include {a}."]),
+        ("Premiere", ["It was first performed in {b}.", "The premiere took place in {b}."]),
         ("Content", ["The text is sung in {c}.", "Its words are in {c}."]),
         (
             "Origin",
-            ["Music from the same hand is {other}, of {other_year}.", "The same hand gave us {other} in {other_year}."],
+            ["The composer also wrote {other} ({other_year}).", "{other} ({other_year}) is by the same composer."],
         ),
     ],
     "music": [
-        ("Origin", ["The music is by {creator}.", "{creator} made the score.", "Its score comes from {creator}."]),
-        ("Premiere", ["The first night was in the year {year}.", "It was first heard in {year}."]),
-        ("Content", ["Part of it is {a}.", "Listeners know {a} in it."]),
-        ("Premiere", ["Its first audience sat in {b}.", "{b} heard it first."]),
-        ("Origin", ["The same hand gave us {other} in {other_year}."]),
+        ("Origin", ["The music is by {creator}.", "{creator} wrote the music.", "The score is by {creator}."]),
+        ("Premiere", ["The premiere was in the year {year}.", "It was first heard in {year}."]),
+        ("Content", ["It features {a}.", "Listeners hear {a} in it."]),
+        ("Premiere", ["It was first performed in {b}.", "The first performance took place in {b}."]),
+        ("Origin", ["The composer also wrote {other} ({other_year})."]),
     ],
     "painting": [
-        ("Origin", ["The artist is {creator}.", "It is a picture by {creator}.", "{creator} made it."]),
+        ("Origin", ["The artist is {creator}.", "It is a picture by {creator}.", "It is the work of {creator}."]),
         (
             "Origin",
             [
                 "The artist finished it in the year {year}.",
                 "It dates from {year}.",
-                "The last strokes were made in {year}.",
+                "Work on it ended in {year}.",
             ],
         ),
-        ("Content", ["It shows {a}.", "The scene is {a}."]),
+        ("Content", ["It shows {a}.", "It depicts {a}."]),
         ("Place", ["It hangs in {b}.", "Visitors see it in {b}."]),
         ("Content", ["The technique is {c}.", "It is done in {c}."]),
-        ("Origin", ["The same hand gave us {other} in {other_year}."]),
+        ("Origin", ["The painter also made {other} ({other_year})."]),
     ],
     "element": [
         ("Table", ["The chemical symbol is {symbol}.", "Chemists use the symbol {symbol} for it."]),
         ("Table", ["Its atomic number is {number}.", "The atomic number {number} belongs to it."]),
         ("Table", ["It stands in period {period} of the periodic table.", "Its row in the table is period {period}."]),
         ("Table", ["Its column in the table is group {group}.", "It is part of group {group}."]),
-        ("Nature and use", ["At room temperature it is a {state}.", "In a normal room it is a {state}."]),
-        ("Nature and use", ["It has a use in {use}.", "One use is {use}."]),
+        ("Nature and use", ["At room temperature it is a {state}.", "Under everyday conditions it is a {state}."]),
+        ("Nature and use", ["It is used in {use}.", "It finds use in {use}."]),
         ("Discovery", ["The discoverer was {discoverer}.", "{discoverer} is named as its discoverer."]),
         ("Discovery", ["The discovery came in the year {year}.", "Its discovery dates from {year}."]),
     ],
     "building": [
-        ("Place", ["The city around it is {city}.", "It stands in the city of {city}."]),
+        ("Place", ["The city it stands in is {city}.", "It stands in the city of {city}."]),
         ("Place", ["Its country is {country}.", "The country is {country}."]),
         (
             "History",
@@ -279,17 +282,17 @@ SENTENCES: dict[str, Sentences] = {
                 "It was complete by the year {year}.",
             ],
         ),
-        ("History", ["Work on it began in {start}.", "The first stones or beams date from {start}."]),
         ("History", ["Its architect was {architect}.", "The design is by the architect {architect}."]),
         ("Features", ["{f1}"]),
         ("Features", ["{f2}"]),
+        ("Features", ["{f3}"]),
     ],
     "mountain": [
         ("Place", ["Its country is {country}.", "The country it rises in is {country}."]),
         ("Size", ["The height is {height} metres.", "Its height comes to {height} metres above the sea."]),
-        ("Size", ["In feet this is about {feet}.", "The same figure in feet is about {feet}."]),
+        ("Size", ["In feet it measures about {feet}.", "Measured in feet it is about {feet} high."]),
         ("Climbing", ["People first stood on top in {ascent}.", "The first ascent was in {ascent}."]),
-        ("Climbing", ["First on top: {climber}.", "The first ascent was made by {climber}."]),
+        ("Climbing", ["The first ascent was by {climber}.", "The first ascent was made by {climber}."]),
         ("Place", ["It belongs to a range called {range}.", "The range around it is {range}."]),
         ("Place", ["{f1}"]),
         ("Place", ["{f2}"]),
@@ -306,8 +309,8 @@ SENTENCES: dict[str, Sentences] = {
             "Orbit",
             ["One trip around the Sun takes about {orbit} {unit}.", "Its year lasts about {orbit} of our {unit}."],
         ),
-        ("Moons", ["The count of its moons is {moons}.", "It has this many moons: {moons}."]),
-        ("Nature", ["It is a {type}.", "Astronomers call it a {type}."]),
+        ("Moons", ["The number of its moons is {moons}.", "Its number of moons is {moons}."]),
+        ("Nature", ["It is {a_type}.", "Astronomers call it {a_type}."]),
         ("Nature", ["{f1}"]),
         ("Nature", ["{f2}"]),
     ],
@@ -374,7 +377,7 @@ ONE_HOP: dict[tuple[str, str], tuple[str, list[str]]] = {
         [
             "What is the capital of {e}?",
             "Which city is the seat of power of {e}?",
-            "From which city is {e} officially led?",
+            "From which city is {e} officially governed?",
         ],
     ),
     ("country", "currency"): (
@@ -386,7 +389,7 @@ ONE_HOP: dict[tuple[str, str], tuple[str, list[str]]] = {
         [
             "On which continent is {e}?",
             "In which part of the world does {e} lie?",
-            "To which large landmass or world region is {e} counted?",
+            "To which large landmass does {e} belong?",
         ],
     ),
     ("country", "internet domain"): (
@@ -415,11 +418,15 @@ ONE_HOP: dict[tuple[str, str], tuple[str, list[str]]] = {
     ),
     ("city", "river"): (
         "river",
-        ["Which river does {e} lie on?", "What stream runs through {e}?", "Which waterway crosses {e}?"],
+        ["Which river does {e} lie on?", "On the banks of which river is {e}?", "Which waterway does {e} stand on?"],
     ),
     ("person", "birth year"): (
         "birth",
-        ["In which year was {e} born?", "When did the life of {e} begin?", "From what year on was {e} alive?"],
+        [
+            "In which year was {e} born?",
+            "When did the life of {e} begin?",
+            "What was the first year of the life of {e}?",
+        ],
     ),
     ("person", "death year"): (
         "death",
@@ -430,7 +437,7 @@ ONE_HOP: dict[tuple[str, str], tuple[str, list[str]]] = {
         [
             "Where was {e} born?",
             "In which town or city did {e} first see the light of day?",
-            "Which place does {e} come from by birth?",
+            "What is the native town of {e}?",
         ],
     ),
     ("element", "symbol"): (
@@ -467,7 +474,11 @@ ONE_HOP: dict[tuple[str, str], tuple[str, list[str]]] = {
     ),
     ("building", "year"): (
         "year",
-        ["In which year was {e} completed?", "When was {e} finished?", "Since when has {e} been ready for use?"],
+        [
+            "In which year was {e} completed?",
+            "When was {e} finished?",
+            "In what year did the work on {e} come to an end?",
+        ],
     ),
     ("building", "architect"): (
         "architect",
@@ -485,13 +496,13 @@ ONE_HOP: dict[tuple[str, str], tuple[str, list[str]]] = {
         "position",
         [
             "Which position does {e} have, counted from the Sun?",
-            "What number is {e} in order from the Sun?",
-            "How far out in the row of planets is {e}, as a number?",
+            "Counting outwards from the Sun, what number is the planet {e}?",
+            "What is the rank of {e} among the planets by distance from the Sun?",
         ],
     ),
     ("event", "year"): (
         "year",
-        ["In which year did {e} take place?", "When did {e} happen?", "What is the date, as a year, of {e}?"],
+        ["In which year did {e} take place?", "When did {e} happen?", "To which year does {e} belong?"],
     ),
     ("dynasty", "years of rule"): (
         "span",
@@ -521,21 +532,21 @@ for _g, (_v, _r, _tool) in _CREATOR.items():
         [
             f"In which year was {{e}} {_RELEASED[_g]}?",
             "When did the public first get to know {e}?" if _g != "painting" else "When was {e} finished?",
-            "From what year is {e}?",
+            "What year does {e} date from?",
         ],
     )
 
 # (group, first relation, second relation) -> three wordings. The first value is the title of the second page.
 TWO_HOP: dict[tuple[str, str, str], list[str]] = {
     ("country", "capital", "river"): [
-        "Which river flows through the capital of {e}?",
-        "On which waterway does the main city of government of {e} lie?",
-        "What stream crosses the city from which {e} is led?",
+        "Which river does the capital of {e} lie on?",
+        "On which waterway does the seat of government of {e} stand?",
+        "On the banks of which river is the city from which {e} is governed?",
     ],
     ("building", "city", "river"): [
-        "Which river flows through the city where {e} stands?",
+        "On which river is the city where {e} stands?",
         "{E} is in a city on which river?",
-        "What stream crosses the home city of {e}?",
+        "Which waterway does the home city of {e} lie on?",
     ],
     ("event", "year", "years of rule"): [
         "Which dynasty was ruling China at the time of {e}?",
@@ -581,7 +592,7 @@ for _g, (_rel, _d0, _d1) in _MAKER_OF.items():
     TWO_HOP[_g, _rel, "birthplace"] = [
         f"Where was {_d0} born?",
         f"In which town or city was {_d1} born?",
-        f"Which place does {_d0} come from by birth?",
+        f"What is the native town of {_d0}?",
     ]
     TWO_HOP[_g, _rel, "birth year"] = [
         f"In which year was {_d0} born?",
@@ -622,8 +633,8 @@ COMPARISON: list[tuple[str, str, str, list[str]]] = [
         "smaller",
         [
             "Who was born first, {a} or {b}?",
-            "Who came earlier into life, {a} or {b}?",
-            "Between {a} and {b}, who has the earlier birth?",
+            "Who was the elder of the two, {a} or {b}?",
+            "Between {a} and {b}, whose birth came earlier?",
         ],
     ),
     (
@@ -632,8 +643,8 @@ COMPARISON: list[tuple[str, str, str, list[str]]] = [
         "larger",
         [
             "Who was born later, {a} or {b}?",
-            "Which was the later born, {a} or {b}?",
-            "Between {a} and {b}, who has the later birth?",
+            "Who was the younger of the two, {a} or {b}?",
+            "Between {a} and {b}, whose birth came later?",
         ],
     ),
     (
@@ -643,7 +654,7 @@ COMPARISON: list[tuple[str, str, str, list[str]]] = [
         [
             "Who died later, {a} or {b}?",
             "Whose life ended later, {a}'s or {b}'s?",
-            "Between {a} and {b}, who was the last to die?",
+            "Between {a} and {b}, who died later?",
         ],
     ),
     (
@@ -816,7 +827,7 @@ DIFFERENCE: list[tuple[str, str, list[str]]] = [
         [
             "What is the difference in height between {a} and {b} in metres?",
             "How many metres separate the heights of {a} and {b}?",
-            "By how many metres do {a} and {b} differ?",
+            "By how many metres do {a} and {b} differ in height?",
         ],
     ),
     (
@@ -825,7 +836,7 @@ DIFFERENCE: list[tuple[str, str, list[str]]] = [
         [
             "What is the difference between the atomic numbers of {a} and {b}?",
             "By how many protons do atoms of {a} and {b} differ?",
-            "How many places apart in the periodic table are {a} and {b}?",
+            "How large is the gap in nuclear charge between {a} and {b}?",
         ],
     ),
 ]
@@ -849,7 +860,7 @@ YES_NO: list[tuple[str, str, str, list[str]]] = [
         "same",
         [
             "Were {a} and {b} born in the same place?",
-            "Do {a} and {b} come from the same town or city by birth?",
+            "Do {a} and {b} share a native town?",
             "Is the birthplace of {a} also that of {b}?",
         ],
     ),
@@ -879,7 +890,7 @@ YES_NO: list[tuple[str, str, str, list[str]]] = [
         "same",
         [
             "Are {a} and {b} in the same country?",
-            "Does one nation hold both {a} and {b}?",
+            "Do {a} and {b} stand within one nation's borders?",
             "Is the country of {a} also that of {b}?",
         ],
     ),
@@ -889,7 +900,7 @@ YES_NO: list[tuple[str, str, str, list[str]]] = [
         "less",
         [
             "Was {a} born before {b}?",
-            "Did {a} come into life earlier than {b}?",
+            "Of {a} and {b}, was {a} the elder?",
             "Is the birth year of {a} before that of {b}?",
         ],
     ),
@@ -913,6 +924,10 @@ YES_NO: list[tuple[str, str, str, list[str]]] = [
         "material",
         "density",
         "less",
-        ["Does {a} float in {b}?", "Would {a} stay on the surface of {b}?", "Is {a} light enough to swim on {b}?"],
+        [
+            "Does {a} float in {b}?",
+            "Would {a} stay on the surface of {b} rather than sink?",
+            "Is {a} light enough to stay on top of {b}?",
+        ],
     ),
 ]

@@ -70,7 +70,7 @@ def evaluate(
     arms = [Arm(BASE, settings, model=BASE)]
     if active:
         versions = {adapter.partition("@")[0]: adapter for adapter in active}
-        arms.append(Arm("adapters " + ", ".join(sorted(active)), settings, versions=versions))
+        arms.append(Arm("adapters", settings, versions=versions))
     folder = workspace.reports / name
     opened = open_engine(settings.engine, active)
     try:
@@ -80,7 +80,9 @@ def evaluate(
     evaluation = compare(results, [(arms[0].name, arm.name) for arm in arms[1:]])
     write_text(folder / "evaluation.json", as_json(evaluation))
     print_evaluation(evaluation, Console())
-    click.echo(f"kept in {folder}; see a rollout with: flywheel show --store {folder}/NAME.sqlite ID")
+    if active:
+        click.echo(f"adapters: {', '.join(active)}")
+    click.echo(f"kept in {folder}; see rollouts with: flywheel show --store {folder}/{arms[-1].name}.sqlite")
 
 
 @click.command()

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -130,19 +131,26 @@ def summarise(name: str, rollouts: Sequence[Rollout]) -> ArmResult:
 
 
 def print_evaluation(evaluation: Evaluation, console: Console) -> None:
-    """The table of arms, and the tests below it."""
-    table = Table(title=f"{len(evaluation.questions)} held-out questions")
+    """The table of teams with 95% bootstrap intervals, the same by kind of question, and the tests."""
+    table = Table(title=f"{len(evaluation.questions)} held-out questions", box=SIMPLE_HEAD)
     table.add_column("team")
-    for column in ("exact match", "F1", "match", "calls", "failed steps", *sorted(_kinds(evaluation))):
-        table.add_column(column.replace("_", " "), justify="right")
+    for column in ("exact match", "F1", "match", "calls", "failed steps"):
+        table.add_column(column, justify="right")
     for arm in evaluation.arms:
-        kinds = [arm.by_kind.get(kind, (0, 0)) for kind in sorted(_kinds(evaluation))]
         table.add_row(
             arm.name, _percent(arm.exact_match, arm.exact_match_interval), _percent(arm.f1, arm.f1_interval),
-            _percent(arm.match, arm.match_interval), f"{arm.calls:.1f}", f"{arm.failed_steps:.0%}",
-            *(f"{right}/{total}" for right, total in kinds),
+            f"{arm.match:.0%}", f"{arm.calls:.1f}", f"{arm.failed_steps:.0%}",
         )  # fmt: skip
     console.print(table)
+    kinds = sorted({kind for arm in evaluation.arms for kind in arm.by_kind})
+    by_kind = Table(title="exact matches by kind of question", box=SIMPLE_HEAD)
+    by_kind.add_column("team")
+    for kind in kinds:
+        by_kind.add_column(kind.replace("_", " "), justify="right")
+    for arm in evaluation.arms:
+        counts = [arm.by_kind.get(kind, (0, 0)) for kind in kinds]
+        by_kind.add_row(arm.name, *(f"{right}/{total}" for right, total in counts))
+    console.print(by_kind)
     for pair in evaluation.comparisons:
         console.print(describe(pair))
 
@@ -158,12 +166,8 @@ def describe(pair: Comparison) -> str:
     )
 
 
-def _kinds(evaluation: Evaluation) -> set[str]:
-    return {kind for arm in evaluation.arms for kind in arm.by_kind}
-
-
 def _percent(value: float, interval: tuple[float, float]) -> str:
-    return f"{value:.1%} [{interval[0]:.0%}, {interval[1]:.0%}]"
+    return f"{value:.0%} [{100 * interval[0]:.0f}, {100 * interval[1]:.0f}]"
 
 
 def as_json(evaluation: Evaluation, **more: Any) -> str:

@@ -194,18 +194,21 @@ class TransformersEngine:
         hidden = self._model.model(
             input_ids=view.ids, position_ids=view.positions, cache=view, use_cache=True, lane_view=view
         ).last_hidden_state
-        logits = self._model.lm_head(hidden[0, view.last]).float()
-        greedy = logits.argmax(-1).tolist()
-        ready = []
-        for row, feed in enumerate(feeds):
+        for feed in feeds:
             job = self._active[feed.lane]
             job.cached += len(feed.ids)
             if job.cached == job.prompt_tokens:
                 self._keep_system_prompt(feed.lane, job)
-            if job.cached == len(job.ids):
-                job.ids.append(greedy[row] if job.generator is None else _sample(logits[row], job))
-                ready.append(feed.lane)
-        for lane in reversed(ready):
+        ready = [
+            row for row, feed in enumerate(feeds) if self._active[feed.lane].cached == len(self._active[feed.lane].ids)
+        ]
+        if not ready:
+            return
+        lanes = [feeds[row].lane for row in ready]
+        logits = self._model.lm_head(hidden[0, view.last[ready]]).float()
+        for lane, token in zip(lanes, _next_tokens(logits, [self._active[lane] for lane in lanes]), strict=True):
+            self._active[lane].ids.append(token)
+        for lane in reversed(lanes):
             if completion := self._completion(self._active[lane]):
                 self._finish(lane, completion)
 
@@ -272,7 +275,22 @@ def _system_key(job: _Job) -> tuple[str, str]:
     return job.model, f"system:{job.request.messages[0].content}"
 
 
-def _sample(logits: Tensor, job: _Job) -> int:
-    """Draw a token with the request's own seed, so that a batch's other rows do not matter."""
-    probabilities = (logits / job.request.temperature).softmax(-1).cpu()
-    return int(torch.multinomial(probabilities, 1, generator=job.generator))
+def _next_tokens(logits: Tensor, jobs: list[_Job]) -> list[int]:
+    """The likeliest token where the temperature is 0, else one drawn with the request's own seed.
+
+    Drawing by inverting the cumulative distribution needs one uniform number per row, so the rows of a batch are drawn
+    together and still do not depend on each other.
+
+    Args:
+        logits: shape (jobs, vocabulary), float32.
+    """
+    tokens: list[int] = logits.argmax(-1).tolist()
+    drawn = [row for row, job in enumerate(jobs) if job.generator is not None]
+    if drawn:
+        temperatures = torch.tensor([[jobs[row].request.temperature] for row in drawn], device=logits.device)
+        cumulative = (logits[drawn] / temperatures).softmax(-1).cumsum(-1)
+        uniform = torch.cat([torch.rand(1, 1, generator=jobs[row].generator) for row in drawn]).to(logits.device)
+        found = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).clamp(max=logits.shape[1] - 1)
+        for row, token in zip(drawn, found[:, 0].tolist(), strict=True):
+            tokens[row] = token
+    return tokens

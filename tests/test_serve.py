@@ -357,3 +357,18 @@ def test_a_port_in_use_is_named() -> None:
         taken.listen()
         with pytest.raises(InputError, match="choose another with --port"):
             bind("127.0.0.1", taken.getsockname()[1])
+
+
+def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
+    from serve.transformers_engine import _Job, _next_tokens
+
+    likely = torch.tensor([0.5, 0.3, 0.15, 0.05])
+    jobs = [
+        _Job(request("x", temperature=0.5), "base", [1], 1, torch.Generator().manual_seed(seed)) for seed in range(3)
+    ]
+    greedy = _Job(request("x"), "base", [1], 1, None)
+    logits = (likely.log() * 0.5).repeat(4, 1)
+    drawn = [_next_tokens(logits, [*jobs, greedy]) for _ in range(1500)]
+    counts = torch.bincount(torch.tensor([token for row in drawn for token in row[:3]]), minlength=4) / 4500
+    assert torch.allclose(counts, likely, atol=0.03)
+    assert {row[3] for row in drawn} == {0}

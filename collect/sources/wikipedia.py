@@ -2,10 +2,12 @@
 
 import sys
 import threading
+import warnings
 from typing import Any
 
 import requests
 import wikipedia
+from bs4 import GuessedAtParserWarning
 from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
@@ -56,6 +58,7 @@ class WikipediaSource:
         session = _Session(config.contact)
         session.exceptions = requests.exceptions  # type: ignore[attr-defined]  # the package reads requests.exceptions
         module.requests = session
+        warnings.filterwarnings("ignore", category=GuessedAtParserWarning)  # the package names no HTML parser
 
     def search(self, query: str, limit: int) -> list[Page]:
         """Pages that fit the query; those that turn out ambiguous or missing are left out."""
@@ -77,7 +80,7 @@ class WikipediaSource:
             except wikipedia.DisambiguationError as error:
                 options = "; ".join(error.options[:10])
                 raise PageUnavailable(f"{title!r} may mean several pages. Choose one of: {options}") from error
-            except (wikipedia.PageError, KeyError) as error:
+            except (wikipedia.PageError, KeyError, AssertionError) as error:
                 raise PageUnavailable(f"There is no page {title!r}. Search for pages first.") from error
         return self._pages[title]
 
