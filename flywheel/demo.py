@@ -91,9 +91,9 @@ QUICK = Plan(
     round_steps={"supervisor": 26, "wiki_search": 10, "page_search": 14}, held_out=24, control=False, minutes=4,
 )  # fmt: skip
 STANDARD = Plan(
-    suffix="", warm_questions=260, own_questions=160, samples=1,
-    warm_steps={"supervisor": 130, "wiki_search": 36, "page_search": 50},
-    round_steps={"supervisor": 170, "wiki_search": 44, "page_search": 64}, held_out=120, control=False, minutes=17,
+    suffix="", warm_questions=240, own_questions=120, samples=1,
+    warm_steps={"supervisor": 120, "wiki_search": 32, "page_search": 44},
+    round_steps={"supervisor": 140, "wiki_search": 38, "page_search": 52}, held_out=110, control=False, minutes=16,
 )  # fmt: skip
 FULL = Plan(
     suffix="-full", warm_questions=320, own_questions=600, samples=2,
