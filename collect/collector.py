@@ -3,7 +3,7 @@
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,14 +73,12 @@ def collect(
     model: str = "",
     versions: dict[str, str] | None = None,
     title: str = "collect",
-    keep: Callable[[Rollout], bool] = lambda rollout: True,
 ) -> Summary:
     """Make the rollouts that the round does not have yet. Ctrl-C ends it after the rollouts in flight are dropped.
 
     Args:
         model: ask for this model in every role's name (such as `base`); empty asks for the role.
         versions: `role@version` to ask for, by role.
-        keep: rollouts for which it is false are counted but not stored.
     """
     done = store.finished(round)
     jobs = [(question, sample) for sample in range(samples) for question in questions]
@@ -98,8 +96,7 @@ def collect(
         )  # fmt: skip
         with Tracker(title, len(todo)) as tracker:
             for rollout in _in_parallel(setup, todo, workers):
-                if keep(rollout):
-                    store.add(rollout)
+                store.add(rollout)
                 summary.add(rollout)
                 tracker.advance(note=f"{summary.match} right")
     except KeyboardInterrupt:
@@ -109,7 +106,7 @@ def collect(
     return summary
 
 
-def _in_parallel(setup: Setup, todo: list[tuple[Question, int]], workers: int):  # type: ignore[no-untyped-def]
+def _in_parallel(setup: Setup, todo: list[tuple[Question, int]], workers: int) -> Iterator[Rollout]:
     """Yield rollouts as they finish. Threads are daemons: an interrupt does not wait for a slow model."""
     jobs: queue.SimpleQueue[tuple[Question, int] | None] = queue.SimpleQueue()
     results: queue.SimpleQueue[Rollout | BaseException] = queue.SimpleQueue()

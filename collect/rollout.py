@@ -8,7 +8,7 @@ from smolagents.local_python_executor import LocalPythonExecutor, PythonExecutor
 
 from flywheel.config import Config
 from flywheel.engines import Engine
-from flywheel.errors import InfrastructureError
+from flywheel.errors import FlywheelError, InfrastructureError, InputError
 from flywheel.files import sha256
 from flywheel.grading import grade
 from flywheel.records import Question, Rollout, RolloutStatus
@@ -60,7 +60,7 @@ class _Rollout:
         self.id = f"r{setup.round}/{question.id}/{sample}"
         self.seed = rollout_seed(setup.config.collect.seed, question.id, sample)
         self.runs: list[RunRecorder] = []
-        self.failure: InfrastructureError | None = None
+        self.failure: FlywheelError | None = None
 
     def run(self) -> Rollout:
         started = time.perf_counter()
@@ -74,6 +74,10 @@ class _Rollout:
                 answer = ""
         except InfrastructureError as error:
             status, failure = "infrastructure", str(error)
+        except InputError:
+            raise  # a model name that is not served would fail every rollout
+        except Exception as error:  # one odd rollout must not end a week of collection
+            status, failure = "infrastructure", f"unexpected {type(error).__name__}: {error}"
         return Rollout(
             id=self.id, question=self.question, sample=self.sample, seed=self.seed, round=self.setup.round,
             status=status, answer=answer, verdict=grade(answer, self.question.golds),
@@ -102,7 +106,7 @@ class _Rollout:
             )  # fmt: skip
             return agent.solve(task)
 
-    def guard(self, error: InfrastructureError) -> InfrastructureError:
+    def guard(self, error: FlywheelError) -> FlywheelError:
         """Remember a failure, since the model's code may catch the exception."""
         self.failure = self.failure or error
         return error

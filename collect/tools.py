@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from smolagents import Tool
 
-from flywheel.errors import InfrastructureError
+from flywheel.errors import FlywheelError, InfrastructureError
 
 from .recording import RunRecorder
 from .sources import PageUnavailable
@@ -36,8 +36,11 @@ class TeamTool(Tool):  # type: ignore[misc]  # smolagents is untyped here
             return self.answer(**{name: str(value).strip() for name, value in arguments.items()})
         except PageUnavailable as error:
             return str(error)
-        except InfrastructureError as error:
+        except FlywheelError as error:
             raise self.rollout.guard(error) from None
+        except Exception as error:  # the model's code would be shown it as its own mistake
+            unexpected = InfrastructureError(f"unexpected {type(error).__name__}: {error}")
+            raise self.rollout.guard(unexpected) from error
 
     def answer(self, **arguments: str) -> str:
         """The tool's text for the model."""

@@ -183,6 +183,12 @@ def test_an_engine_failure_is_not_hidden_by_the_models_own_code(run: Callable[..
     assert rollout.failure == "engine is down"
 
 
+def test_an_unforeseen_error_becomes_a_record(run: Callable[..., object]) -> None:
+    rollout, _ = run({**WHOLE, "wiki_search": [ValueError("odd")]})
+    assert rollout.status == "infrastructure"
+    assert "odd" in rollout.failure
+
+
 def test_an_agent_that_outgrows_the_context_ends_alone(run: Callable[..., object]) -> None:
     rollout, _ = run({**WHOLE, "page_search": [ContextExceeded("too long")]})
     assert rollout.status == "finished"

@@ -1,6 +1,7 @@
 """The in-process engine against transformers and PEFT, and the HTTP gateway against real clients."""
 
 import json
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -372,3 +373,44 @@ def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
     counts = torch.bincount(torch.tensor([token for row in drawn for token in row[:3]]), minlength=4) / 4500
     assert torch.allclose(counts, likely, atol=0.03)
     assert {row[3] for row in drawn} == {0}
+
+
+@pytest.fixture(scope="module")
+def packaged() -> Path:
+    """The packaged language model; where it is not installed these tests are skipped, except on CI."""
+    from flywheel.packaged_models import packaged_language_model
+
+    try:
+        return packaged_language_model()
+    except InputError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+
+
+def test_llamacpp_answers_with_the_packaged_model(packaged: Path) -> None:
+    engine = open_engine(EngineConfig(kind="llamacpp", model="embedded", context=512, batch=2, threads=1))
+    asked = request("What is the capital of France?", "supervisor", max_tokens=24)
+    first = engine.complete(asked)
+    assert "Paris" in first.text
+    assert first.model == "base"
+    assert first.prompt_tokens > 10
+    assert engine.complete(asked).text == first.text
+    assert engine.complete(asked.model_copy(update={"stop": ("Paris",)})).text == first.text.partition("Paris")[0]
+    assert engine.complete(asked.model_copy(update={"max_tokens": 2})).finish_reason == "length"
+    with pytest.raises(ContextExceeded):
+        engine.complete(request("long " * 900))
+    with pytest.raises(InputError, match="no model 'supervisor@1'"):
+        engine.complete(request("Hello", "supervisor@1"))
+    engine.close()
+
+
+def test_transformers_reads_the_same_gguf(packaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from flywheel.base_model import resolve_folder
+
+    monkeypatch.setenv("FLYWHEEL_CACHE", str(tmp_path))
+    folder = resolve_folder(str(packaged))
+    assert resolve_folder("embedded") == folder
+    engine = open_engine(EngineConfig(model="embedded", context=256, batch=1, threads=1))
+    assert "Paris" in engine.complete(request("What is the capital of France?", max_tokens=24)).text
+    engine.close()
