@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from flywheel.engines import Engine, open_engine
 from flywheel.errors import InfrastructureError, InputError
-from flywheel.files import sha256
 from flywheel.options import (
     adapter_options,
     chosen_adapters,
@@ -89,7 +89,7 @@ def _check_unchanged(store: TraceStore, number: int, settings: dict[str, object]
     """Refuse to go on with a round under other settings: its rollouts would not be comparable."""
     key, text = f"settings of round {number}", json.dumps(settings, sort_keys=True)
     before = store.meta(key)
-    if before and not allow_change and sha256(before) != sha256(text) and store.finished(number):
+    if before and before != text and not allow_change and store.finished(number):
         old = json.loads(before)
         changed = ", ".join(name for name in settings if settings[name] != old.get(name))
         raise InputError(
@@ -106,7 +106,8 @@ def _report(summary: Summary, as_json: bool) -> None:
     else:
         table = Table(
             title=f"{summary.rollouts} rollouts, {summary.match} right ({summary.exact} exact), "
-            f"{summary.skipped} done before"
+            f"{summary.skipped} done before",
+            box=SIMPLE_HEAD,
         )
         for column in ("role", "calls", "without code", "failed code", "repeated"):
             table.add_column(column, justify="left" if column == "role" else "right")
@@ -152,7 +153,7 @@ def show(
                 raise InputError(f"no rollout's id begins with {rollout!r}")
             print_rollout(found[0], console)
             return
-        table = Table()
+        table = Table(box=SIMPLE_HEAD)
         for column in ("rollout", "question", "gold", "answer", "verdict"):
             table.add_column(column, overflow="fold")
         rows = [found for found in store.rollouts(round_number) if right is None or found.verdict.match == right]

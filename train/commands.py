@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -29,8 +30,8 @@ def select(context: click.Context, rounds: tuple[int, ...]) -> None:
 
 def print_selection(selection: Selection, console: Console) -> None:
     """The funnel as a table, without rules that dropped nothing."""
-    table = Table(title=selection.summary())
-    table.add_column("role")
+    table = Table(title=selection.summary(), box=SIMPLE_HEAD)
+    table.add_column("role", no_wrap=True)
     rules = [rule for rule in RULES if any(selection.dropped[role, rule] for role in selection.calls)]
     for column in ("calls", *rules, "trained", "rows"):
         table.add_column(column.replace("_", " "), justify="right")
