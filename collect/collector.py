@@ -94,7 +94,7 @@ def collect(
             passages=PassageFinder(config.source), sandbox=sandbox, round=round, temperature=temperature, model=model,
             versions=versions or {},
         )  # fmt: skip
-        with Tracker(title, len(todo)) as tracker:
+        with Tracker(title, len(todo), parallel=workers) as tracker:
             for rollout in _in_parallel(setup, todo, workers):
                 store.add(rollout)
                 summary.add(rollout)

@@ -21,11 +21,16 @@ def duration(seconds: float) -> str:
 
 
 class Tracker:
-    """Shows how far a piece of work is. Goes to standard error, so that results can be piped."""
+    """Shows how far a piece of work is. Goes to standard error, so that results can be piped.
 
-    def __init__(self, title: str, total: int) -> None:
+    Args:
+        parallel: how many steps are under way at once; for the ETA they count as half done.
+    """
+
+    def __init__(self, title: str, total: int, parallel: int = 1) -> None:
         self._title = title
         self._total = total
+        self._under_way = parallel / 2 if parallel > 1 else 0.0
         self._done = 0
         self._started = self._last_line = time.monotonic()
         self._bar: Progress | None = None
@@ -61,7 +66,8 @@ class Tracker:
     def _line(self, note: str, finished: bool = False) -> None:
         self._last_line = time.monotonic()
         elapsed = self._last_line - self._started
-        left = elapsed / max(self._done, 1) * (self._total - self._done)
+        done = min(self._done + self._under_way, self._total)
+        left = elapsed / max(done, 1) * (self._total - done)
         end = f"done in {duration(elapsed)}" if finished else f"ETA {duration(left)}"
         print(
             f"{self._title}: {self._done}/{self._total}, {end}{f', {note}' if note else ''}",
