@@ -58,7 +58,7 @@ learning_rate = 8e-4
 batch = 2
 """
 
-WARM, SELF, CONTROL = "warm start", "self-collected round", "control (warm data only)"
+WARM, SELF, CONTROL = "warm start", "self-collected", "control"
 WARM_ROUND, OWN_ROUND = 0, 1
 VERSIONS = {WARM: 1, SELF: 2, CONTROL: 3}
 
@@ -209,7 +209,7 @@ class _Demo:
 
     def train(self, arm: str, rounds: Sequence[int], steps: dict[str, int]) -> None:
         """Select from the rounds and train the arm's version of every role."""
-        folder = self.workspace.datasets / arm.partition(" (")[0].replace(" ", "-")
+        folder = self.workspace.datasets / arm.replace(" ", "-")
         selection = stage("train.dataset").write_datasets(self.workspace, rounds, folder)
         if OWN_ROUND in rounds:
             stage("train.commands").print_selection(selection, self.console)

@@ -154,7 +154,7 @@ def test_the_demo_goes_on_where_it_was_stopped(qwen2: Path, tmp_path: Path, monk
     assert {path: path.stat().st_mtime_ns for path in (folder / "adapters").rglob("*.safetensors")} == made
     printed = output.getvalue()
     assert "4 held-out questions" in printed
-    for arm in ("base", "warm start", "self-collected round", "control (warm data only)"):
+    for arm in ("base", "warm start", "self-collected", "control"):
         assert arm in printed
     assert printed.count("McNemar") == 4
     assert (folder / "reports" / "held-out" / "evaluation.json").exists()
