@@ -86,9 +86,9 @@ class Plan:
 
 
 QUICK = Plan(
-    suffix="-quick", warm_questions=100, own_questions=24, samples=1,
-    warm_steps={"supervisor": 26, "wiki_search": 10, "page_search": 14},
-    round_steps={"supervisor": 26, "wiki_search": 10, "page_search": 14}, held_out=24, control=False, minutes=4,
+    suffix="-quick", warm_questions=80, own_questions=16, samples=1,
+    warm_steps={"supervisor": 24, "wiki_search": 8, "page_search": 12},
+    round_steps={"supervisor": 24, "wiki_search": 8, "page_search": 12}, held_out=20, control=False, minutes=4,
 )  # fmt: skip
 STANDARD = Plan(
     suffix="", warm_questions=240, own_questions=120, samples=1,

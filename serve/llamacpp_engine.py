@@ -11,6 +11,8 @@ from flywheel.errors import ContextExceeded, InfrastructureError, InputError
 from flywheel.records import BASE
 from flywheel.workspace import ROLES, processors
 
+_PROMPT_CACHE_MIB = 2048
+
 
 def open_engine(config: EngineConfig, adapters: dict[str, Path]) -> "LlamaCppEngine":
     """Load a GGUF model.
@@ -39,7 +41,9 @@ class LlamaCppEngine:
         parameters.n_parallel = config.batch
         parameters.cpuparams.n_threads = threads
         parameters.cpuparams_batch.n_threads = threads
-        parameters.cache_ram_mib = 0  # the RAM cache would hand one adapter's keys and values to another
+        # Prompts of agents that wait for others are kept in memory. Safe while there are no adapters: this cache would
+        # hand one adapter's keys and values to another.
+        parameters.cache_ram_mib = _PROMPT_CACHE_MIB
         parameters.verbosity = 0
         parameters.port = 0
         try:
