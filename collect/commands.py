@@ -18,7 +18,7 @@ from flywheel.options import (
     open_workspace,
     question_options,
 )
-from flywheel.records import Question
+from flywheel.records import BASE, Question
 from flywheel.store import TraceStore
 from flywheel.teacher import teacher_engine
 from flywheel.workspace import Workspace
@@ -58,7 +58,7 @@ def collect(
     config = workspace.config.model_copy(update={"engine": engine_config(workspace.config.engine, engine)})
     temperature = config.collect.temperature if temperature is None else temperature
     active = {} if teacher else chosen_adapters(workspace, adapters, no_adapters)
-    with TraceStore(workspace.traces) as store:
+    with workspace.lock("collect"), TraceStore(workspace.traces) as store:
         settings = {
             **{f"team.{key}": value for key, value in config.team.model_dump().items()},
             **{f"source.{key}": value for key, value in config.source.model_dump().items()},
@@ -73,6 +73,8 @@ def collect(
             summary = collect_rollouts(
                 chosen, config, opened, store, workspace.cache, round=round_number,
                 samples=samples or config.collect.samples, temperature=temperature,
+                model=BASE if no_adapters and not teacher else "",
+                versions={adapter.partition("@")[0]: adapter for adapter in active},
             )  # fmt: skip
         finally:
             opened.close()
@@ -146,16 +148,23 @@ def show(
     if not path.exists():
         raise InputError(f"there are no traces in {path} yet; make some with: flywheel collect")
     console = Console()
-    with TraceStore(path) as store:
+    with TraceStore(path, read_only=True) as store:
         if rollout:
             found = list(store.rollouts(id=rollout))
+            exact = [one for one in found if one.id == rollout]
             if not found:
                 raise InputError(f"no rollout's id begins with {rollout!r}")
-            print_rollout(found[0], console)
+            if len(found) > 1 and not exact:
+                raise InputError(
+                    f"{len(found)} rollouts' ids begin with {rollout!r}: {found[0].id}, {found[1].id}, ..."
+                )
+            print_rollout((exact or found)[0], console)
             return
         table = Table(box=SIMPLE_HEAD)
         for column in ("rollout", "question", "gold", "answer", "verdict"):
             table.add_column(column, overflow="fold")
+        if round_number is not None and round_number not in store.rounds():
+            raise InputError(f"there is no round {round_number}; there are {store.rounds()}")
         rows = [found for found in store.rollouts(round_number) if right is None or found.verdict.match == right]
         for row in rows[:limit]:
             verdict = "failed" if row.status == "infrastructure" else "right" if row.verdict.match else "wrong"

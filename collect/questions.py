@@ -35,7 +35,9 @@ def read_questions(path: str, split: str = "", limit: int = 0, shuffle_seed: int
         questions[question.id] = question
     chosen = [question for question in questions.values() if not split or question.split == split]
     if not chosen:
-        splits = ", ".join(sorted({question.split for question in questions.values()})) or "none"
+        splits = ", ".join(sorted({question.split for question in questions.values()}))
+        if not splits:
+            raise InputError(f"{file} is empty: it has no questions")
         raise InputError(f"{file} has no questions{f' of split {split!r} (it has: {splits})' if split else ''}")
     if shuffle_seed is not None:
         random.Random(shuffle_seed).shuffle(chosen)

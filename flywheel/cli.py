@@ -1,5 +1,6 @@
 """The command line: knows every command's name and module, and imports a command's module only to run it."""
 
+import os
 import sys
 from typing import Any
 
@@ -77,7 +78,14 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("flywheel: interrupted; the same command goes on where this one stopped", err=True)
-        sys.exit(130)
+        click.echo("flywheel: interrupted; what was finished is kept", err=True)
+        # Threads may still be inside native code, which must not be torn down under them.
+        sys.stdout.flush()
+        os._exit(130)
     except BrokenPipeError:
-        sys.exit(0)
+        os._exit(0)
+    except Exception as error:
+        if os.environ.get("FLYWHEEL_DEBUG"):
+            raise
+        click.echo(f"flywheel: unexpected {type(error).__name__}: {error} (FLYWHEEL_DEBUG=1 shows where)", err=True)
+        sys.exit(70)

@@ -1,5 +1,6 @@
 """The commands of the core: `init`, `config`, `evaluate` and `demo`."""
 
+import re
 from pathlib import Path
 
 import click
@@ -8,7 +9,7 @@ from rich.console import Console
 from flywheel.engines import open_engine
 from flywheel.errors import InputError
 from flywheel.evaluate import Arm, as_json, compare, print_evaluation, run_arm
-from flywheel.files import write_text
+from flywheel.files import sha256, write_text
 from flywheel.options import (
     adapter_options,
     chosen_adapters,
@@ -48,11 +49,13 @@ def config(context: click.Context) -> None:
 @question_options(split="test")
 @engine_option
 @adapter_options
-@click.option("--name", default="evaluation", show_default=True, help="Name of the report; the same name resumes it.")
+@click.option(
+    "--name", help="Name of the report; the same name resumes it. Default: one for these adapters and settings."
+)
 @click.pass_context
 def evaluate(
     context: click.Context, questions: str, split: str, limit: int | None, shuffle: int | None, engine: str | None,
-    adapters: tuple[str, ...], no_adapters: bool, name: str,
+    adapters: tuple[str, ...], no_adapters: bool, name: str | None,
 ) -> None:  # fmt: skip
     """Compare the base with the adapters on held-out questions: the same questions and seeds for both.
 
@@ -71,6 +74,9 @@ def evaluate(
     if active:
         versions = {adapter.partition("@")[0]: adapter for adapter in active}
         arms.append(Arm("adapters", settings, versions=versions))
+    name = name or f"evaluation-{sha256(*(arm.digest() for arm in arms))[:8]}"
+    if not re.fullmatch(r"[\w.-]*\w", name):
+        raise InputError(f"--name {name!r}: use letters, digits, dots and dashes")
     folder = workspace.reports / name
     opened = open_engine(settings.engine, active)
     try:
@@ -86,7 +92,7 @@ def evaluate(
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="About 3 minutes: fewer questions and steps; shows that everything works.")
+@click.option("--quick", is_flag=True, help="About 4 minutes: fewer questions and steps; shows that everything works.")
 @click.option(
     "--full", is_flag=True, help="An hour or more: larger collections, more held-out questions, the control arm."
 )

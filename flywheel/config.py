@@ -16,7 +16,7 @@ from flywheel.records import History, Prompt
 class Section(BaseModel):
     """Base of all sections: immutable, unknown keys are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class TeamConfig(Section):
@@ -42,7 +42,7 @@ class EngineConfig(Section):
     """What completes messages."""
 
     kind: Literal["transformers", "llamacpp", "openai"] = "transformers"
-    model: str = "Qwen/Qwen2.5-7B-Instruct"
+    model: str = Field("Qwen/Qwen2.5-7B-Instruct", min_length=1)
     """Local folder, GGUF file, hub id, or `embedded` (SmolLM2-135M-Instruct out of its package)."""
     url: str = "http://127.0.0.1:8000/v1"
     """For `openai`: where the server listens."""
@@ -127,7 +127,7 @@ class TrainConfig(Section):
 class ServeConfig(Section):
     """How roles are served."""
 
-    host: str = "127.0.0.1"
+    host: str = Field("127.0.0.1", min_length=1)
     port: int = Field(8000, ge=0, le=65535)
     """0 takes a free port."""
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from flywheel.base_model import resolve_folder
 from flywheel.engines import Engine, open_engine
 from flywheel.errors import InfrastructureError, InputError
 from flywheel.evaluate import Arm, arm_store, as_json, compare, print_evaluation, run_arm
@@ -153,6 +154,9 @@ def choose_questions(plan: Plan) -> tuple[list[Question], list[Question], list[Q
 
 def _open_workspace(plan: Plan, folder: Path, model: str) -> Workspace:
     if not (folder / "workspace.json").exists():
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise InputError(f"{folder} exists and is not a demo; choose another with --folder")
+        resolve_folder(model)  # a model that is not there is named before anything is made
         workspace = Workspace.create(folder, SETTINGS.format(model=model))
         write_text(folder / "demo.json", json.dumps({"plan": asdict(plan), "seconds": {}}) + "\n")
         return workspace

@@ -11,7 +11,8 @@ from rich.table import Table
 
 from flywheel.config import Config
 from flywheel.engines import Engine
-from flywheel.errors import InfrastructureError
+from flywheel.errors import InfrastructureError, InputError
+from flywheel.files import sha256
 from flywheel.records import BASE, Question, Record, Rollout
 from flywheel.stages import stage
 from flywheel.statistics import bootstrap_interval, mcnemar_exact
@@ -28,6 +29,10 @@ class Arm:
     """`base` to let the base play every role."""
     versions: dict[str, str] = field(default_factory=dict)
     """`role@version` by role; a role that is missing is played by the base."""
+
+    def digest(self) -> str:
+        """Fingerprint of everything that decides what the team answers."""
+        return sha256(self.config.digest("team", "source"), self.config.engine.model, self.model, str(self.versions))
 
 
 class ArmResult(Record):
@@ -77,9 +82,13 @@ def run_arm(arm: Arm, questions: Sequence[Question], engine: Engine, folder: Pat
 
     Raises:
         InfrastructureError: when rollouts failed; the same call tries them again.
+        InputError: when the folder holds this arm's rollouts with other adapters or settings.
     """
     versions = {role.name: arm.versions.get(role.name, BASE) for role in stage("collect.team").WIKIPEDIA.roles}
     with TraceStore(arm_store(folder, arm.name)) as store:
+        if (store.meta("arm") or arm.digest()) != arm.digest():
+            raise InputError(f"{folder} holds results of other adapters or settings; choose another name for these")
+        store.set_meta("arm", arm.digest())
         summary = stage("collect.collector").collect(
             questions, arm.config, engine, store, cache, round=0, samples=1, temperature=0.0, model=arm.model,
             versions=versions, title=f"evaluate {arm.name}",

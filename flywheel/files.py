@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from flywheel.errors import InfrastructureError, InputError
 
@@ -49,29 +49,41 @@ def write_jsonl(path: Path, rows: Iterable[str]) -> None:
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number, object) for each line that is not blank.
+    """Yield (line number, object) for each line that is not blank; of a JSON array (position, object) for each item.
 
     Raises:
         InputError: when the file is missing or a line is not a JSON object; names file and line.
     """
     try:
-        file = path.open(encoding="utf-8")
+        file = path.open(encoding="utf-8-sig")
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     with file:
         try:
-            for number, line in enumerate(file, start=1):
-                if not line.strip():
-                    continue
-                try:
-                    row = json.loads(line)
-                except ValueError as error:
-                    raise InputError(f"{path}:{number}: not JSON ({error})") from error
+            is_array = file.read(1) == "["
+            file.seek(0)
+            for number, row in _array(path, file) if is_array else _lines(path, file):
                 if not isinstance(row, dict):
                     raise InputError(f"{path}:{number}: expected a JSON object, found {type(row).__name__}")
                 yield number, row
         except UnicodeDecodeError as error:
             raise InputError(f"{path}: not UTF-8 text ({error.reason})") from error
+
+
+def _array(path: Path, file: TextIO) -> Iterator[tuple[int, Any]]:
+    try:
+        yield from enumerate(json.load(file), start=1)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}: not a JSON array ({error})") from error
+
+
+def _lines(path: Path, file: TextIO) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(file, start=1):
+        if line.strip():
+            try:
+                yield number, json.loads(line)
+            except json.JSONDecodeError as error:
+                raise InputError(f"{path}:{number}: not JSON ({error})") from error
 
 
 def sha256(*parts: Path | bytes | str) -> str:

@@ -42,25 +42,32 @@ CREATE INDEX calls_by_run ON calls (run_id, position);
 class TraceStore:
     """All rollouts of a workspace. Safe to use from several threads; one process writes at a time.
 
+    Args:
+        read_only: leave the file as it is, and make none.
+
     Raises:
         DataError: when the file is of another format version or no trace store.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, read_only: bool = False) -> None:
         self._lock = threading.Lock()
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
-            self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA synchronous = NORMAL")
-            self._database.execute("PRAGMA foreign_keys = ON")
-            self._open_format(path)
-        except (sqlite3.DatabaseError, OSError) as error:
-            raise DataError(f"{path} is not a usable trace store ({error}); move it away to start a new one") from error
+            if read_only:
+                name = f"{path.resolve().as_uri()}?mode=ro"
+                self._database = sqlite3.connect(name, uri=True, check_same_thread=False, timeout=30)
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
+                self._database.execute("PRAGMA journal_mode = WAL")
+                self._database.execute("PRAGMA synchronous = NORMAL")
+                self._database.execute("PRAGMA foreign_keys = ON")
+            self._open_format(path, read_only)
+        except (sqlite3.Error, OSError) as error:
+            raise DataError(f"{path} is not a usable trace store: {error}") from error
 
-    def _open_format(self, path: Path) -> None:
+    def _open_format(self, path: Path, read_only: bool) -> None:
         tables = {name for (name,) in self._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if not tables:
+        if not tables and not read_only:
             self._database.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
             self._database.execute("INSERT INTO meta VALUES ('format_version', ?)", (str(FORMAT_VERSION),))
             return
@@ -162,8 +169,7 @@ class TraceStore:
 
     def set_meta(self, key: str, value: str) -> None:
         """Store a remark beside the rollouts."""
-        with self._lock:
-            self._database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+        self._read("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
     def rollouts(self, round: int | None = None, id: str | None = None) -> Iterator[Rollout]:
         """Read rollouts back, oldest first, of one round or by one id (or the start of one) where given."""
@@ -230,4 +236,7 @@ class TraceStore:
 
     def _read(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._lock:
-            return self._database.execute(query, values).fetchall()
+            try:
+                return self._database.execute(query, values).fetchall()
+            except sqlite3.Error as error:
+                raise DataError(f"the trace store cannot be used: {error}") from error

@@ -1,13 +1,15 @@
 """A workspace: one folder with settings, traces, datasets, adapters, reports and cache."""
 
+import contextlib
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from flywheel.config import Config, load_config
 from flywheel.errors import DataError, InputError
@@ -15,7 +17,10 @@ from flywheel.files import disk_errors, sha256, write_text
 from flywheel.records import AdapterCard
 
 FORMAT_VERSION = 1
+Model = TypeVar("Model", bound=BaseModel)
 ROLES = ("supervisor", "wiki_search", "page_search")
+
+_FOLDERS = ("datasets", "adapters", "reports", "cache")
 
 DEFAULT_SETTINGS = """\
 # Settings of this workspace. Everything left out has the default that `flywheel config` prints.
@@ -30,7 +35,7 @@ model = "Qwen/Qwen2.5-7B-Instruct"
 # wikipedia (live) or corpus (a pages.jsonl; path = "embedded" is the encyclopedia that ships with Flywheel)
 kind = "wikipedia"
 # Wikimedia asks for a way to reach whoever runs a bot: an e-mail address or a URL.
-contact = "{contact}"
+contact = {contact}
 
 [collect]
 samples = 4
@@ -60,22 +65,26 @@ class Workspace:
                 f"{folder} is a workspace of format {version}, this Flywheel uses {FORMAT_VERSION}: "
                 "use the Flywheel that made it, or start a new workspace with: flywheel init"
             )
+        for name in _FOLDERS:
+            if (self.folder / name).exists() and not (self.folder / name).is_dir():
+                raise DataError(f"{self.folder / name} is a file, and a folder is needed there: move it away")
         self.overrides = tuple(overrides)
         self.config: Config = load_config(self.folder / "flywheel.toml", self.overrides)
 
     @classmethod
     def create(cls, folder: Path, settings: str = "", contact: str = "") -> "Workspace":
-        """Make a workspace in a new or empty folder.
+        """Make a workspace in a folder, which may hold other files.
 
         Raises:
-            InputError: when the folder already holds a workspace.
+            InputError: when the folder already holds a workspace, or the settings are wrong.
         """
         if (folder / "workspace.json").exists():
             raise InputError(f"{folder} is a workspace already")
-        text = settings or DEFAULT_SETTINGS.format(contact=contact.replace("\\", "").replace('"', ""))
+        text = settings or DEFAULT_SETTINGS.format(contact=json.dumps(contact))
         write_text(folder / "flywheel.toml", text)
+        load_config(folder / "flywheel.toml")
         with disk_errors(folder):
-            for name in ("datasets", "adapters", "reports", "cache"):
+            for name in _FOLDERS:
                 (folder / name).mkdir(exist_ok=True)
         write_text(folder / "workspace.json", json.dumps({"format_version": FORMAT_VERSION}) + "\n")
         return cls(folder)
@@ -99,8 +108,26 @@ class Workspace:
     def cache(self) -> Path:
         """What can be made again."""
         folder = self.folder / "cache"
-        folder.mkdir(exist_ok=True)
+        with disk_errors(folder):
+            folder.mkdir(exist_ok=True)
         return folder
+
+    @contextlib.contextmanager
+    def lock(self, work: str) -> Iterator[None]:
+        """Hold a piece of work in this workspace alone; a process that dies lets go of it.
+
+        Raises:
+            InputError: when another process is at it.
+        """
+        from filelock import FileLock, Timeout
+
+        try:
+            with FileLock(self.cache / f"{work}.lock", timeout=0):
+                yield
+        except Timeout as error:
+            raise InputError(
+                f"another process is at work here ({work}, {self.folder}); wait for it or end it"
+            ) from error
 
     def dataset(self, role: str) -> Path:
         """The training rows of a role."""
@@ -157,16 +184,30 @@ def read_card(folder: Path) -> AdapterCard:
     Raises:
         DataError: when the card or the weights are missing, damaged or do not belong together.
     """
+    card = read_record(folder / "card.json", AdapterCard)
     try:
-        card = AdapterCard.model_validate_json((folder / "card.json").read_text(encoding="utf-8"))
         weights = sha256(folder / "adapter_model.safetensors")
     except OSError as error:
         raise DataError(f"{folder} is not an adapter of Flywheel: {error.strerror} ({error.filename})") from error
-    except ValidationError as error:
-        raise DataError(f"{folder / 'card.json'} is damaged: {error.errors()[0]['msg']}") from error
+    if (folder.parent.name, folder.name) != (card.role, str(card.version)):
+        raise DataError(f"{folder} holds the card of {card.name}: adapters cannot be moved or renamed")
     if weights != card.weights_hash:
         raise DataError(f"{folder}: the weights of {card.name} are not those its card was written for; train it again")
     return card
+
+
+def read_record(path: Path, kind: type[Model]) -> Model:
+    """Read one record from a JSON file.
+
+    Raises:
+        DataError: when the file is missing or damaged.
+    """
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    except ValidationError as error:
+        raise DataError(f"{path} is damaged: {error.errors()[0]['msg']}") from error
 
 
 def data_folder() -> Path:

@@ -32,6 +32,12 @@ class ChatMessage(BaseModel):
             return "".join(part.get("text", "") for part in content if isinstance(part, dict))
         return content
 
+    @field_validator("content")
+    @classmethod
+    def _is_text(cls, content: str) -> str:
+        content.encode()  # half of a surrogate pair is no text; the error is a ValueError
+        return content
+
     def record(self) -> Message:
         """The message in Flywheel's words."""
         return Message(role="system" if self.role == "developer" else self.role, content=self.content)
@@ -45,7 +51,7 @@ class ChatRequest(BaseModel):
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     temperature: float | None = Field(None, ge=0, le=10)
-    seed: int | None = None
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
     stop: str | list[str] | None = None
     stream: bool = False
     stream_options: dict[str, Any] | None = None
@@ -77,22 +83,13 @@ def create_app(engine: Engine, default_max_tokens: int = 512, token: str = "", t
 
     @app.middleware("http")
     async def authorise(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        sent = request.headers.get("Authorization", "")
-        if (
-            token
-            and request.url.path != "/health"
-            and not hmac.compare_digest(sent.encode(), f"Bearer {token}".encode())
-        ):
+        if not _may_enter(request, token):
             return _error(401, "the bearer token is missing or wrong", "invalid_api_key")
         return await call_next(request)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        detail = error.errors()[0]
-        field = ".".join(str(part) for part in detail["loc"] if part != "body")
-        return _error(
-            400, f"{field}: {detail['msg']}" if field else str(detail["msg"]), "invalid_request", field or None
-        )
+        return _invalid(error)
 
     @app.exception_handler(404)
     async def unknown_path(request: Request, error: Exception) -> Response:
@@ -114,8 +111,8 @@ def create_app(engine: Engine, default_max_tokens: int = 512, token: str = "", t
         request = body.record(default_max_tokens)
         try:
             completion = await asyncio.get_running_loop().run_in_executor(pool, engine.complete, request)
-        except FlywheelError as error:
-            return _failure(error, body.model)
+        except Exception as error:  # a client must not be shown a broken connection
+            return _failure(error)
         identity = f"chatcmpl-{uuid.uuid4().hex}"
         if body.stream:
             usage = bool((body.stream_options or {}).get("include_usage"))
@@ -125,7 +122,24 @@ def create_app(engine: Engine, default_max_tokens: int = 512, token: str = "", t
     return app
 
 
-def _failure(error: FlywheelError, model: str) -> Response:
+def _may_enter(request: Request, token: str) -> bool:
+    """Whether no token is asked for, or the right one was sent; compared in constant time."""
+    sent = request.headers.get("Authorization", "")
+    return not token or request.url.path == "/health" or hmac.compare_digest(sent.encode(), f"Bearer {token}".encode())
+
+
+def _invalid(error: RequestValidationError) -> Response:
+    detail = error.errors()[0]
+    if detail["type"] == "json_invalid":
+        return _error(400, "the body is not JSON", "invalid_request")
+    field = ".".join(str(part) for part in detail["loc"] if part != "body")
+    message = f"{field}: {detail['msg']}" if field else str(detail["msg"])
+    return _error(400, message, "invalid_request", field or None)
+
+
+def _failure(error: Exception) -> Response:
+    if not isinstance(error, FlywheelError):
+        return _error(500, f"unexpected {type(error).__name__}: {error}", "engine_failed")
     if isinstance(error, ContextExceeded):
         return _error(400, str(error), "context_length_exceeded", "messages")
     if isinstance(error, InputError):

@@ -15,11 +15,14 @@ _CONNECTIONS = 256
 
 
 def open_engine(config: EngineConfig, adapters: dict[str, Path]) -> "OpenAIEngine":
-    """Connect to a server. It holds its own adapters, so the workspace's are only used to check that it has them.
+    """Connect to a server.
+
+    Args:
+        adapters: not used: the server holds its own, and a request for a version that it lacks is refused.
 
     Raises:
         InfrastructureError: when the server does not answer.
-        InputError: when it serves none of the roles, or refuses the key.
+        InputError: when it serves nothing, or refuses the key.
     """
     engine = OpenAIEngine(config.url, os.environ.get(config.api_key_env, ""), config.timeout, model=config.model)
     try:
@@ -112,10 +115,17 @@ class OpenAIEngine:
         detail = _error_detail(reply)
         if detail.get("code") == "context_length_exceeded":
             raise ContextExceeded(str(detail.get("message")))
-        message = f"{self._url}{path} answered {reply.status_code}: {detail.get('message') or reply.text[:200]}"
+        message = (
+            f"{self._url}{path} answered {reply.status_code}: {_one_line(str(detail.get('message') or reply.text))}"
+        )
         if reply.status_code in (400, 401, 403, 404, 422):
             raise InputError(message)
         raise InfrastructureError(message)
+
+
+def _one_line(text: str) -> str:
+    """A foreign text, such as a page of HTML, short enough for an error."""
+    return " ".join(text.split())[:200]
 
 
 def _stop_text(choice: dict[str, Any]) -> str:

@@ -64,9 +64,7 @@ def open_engine(config: EngineConfig, adapters: dict[str, Path]) -> "Transformer
     for name, path in adapters.items():
         card = read_card(path)
         if card.base_hash != fingerprint:
-            raise DataError(
-                f"{name} was trained on {card.base}, not on {config.model}: serve that base, or train it again"
-            )
+            raise DataError(f"{name} was trained on {card.base}, and {config.model} has other weights: train it again")
     return TransformersEngine(lambda: load_model(folder, config.dtype), load_tokenizer(folder), adapters, config)
 
 

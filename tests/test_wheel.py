@@ -56,7 +56,7 @@ def test_the_wheel_turns(qwen2: Path, make_workspace: Callable[..., Workspace]) 
     assert all(f"{role}@1: " in trained for role in ROLES)
     evaluated = flywheel(*at, "evaluate", "--questions", "embedded", "--limit", 4)
     assert "McNemar" in evaluated and "4 held-out questions" in evaluated
-    result = json.loads((workspace.reports / "evaluation" / "evaluation.json").read_text())
+    result = json.loads(next(workspace.reports.glob("*/evaluation.json")).read_text())
     assert [arm["questions"] for arm in result["arms"]] == [4, 4]
     with running(workspace.folder, ["supervisor@1"], []) as url:
         served = ("--engine", f"openai:{url}", "--adapter", "supervisor@1")
@@ -84,7 +84,7 @@ def test_a_changed_setting_is_named_before_a_round_goes_on(make_workspace: Calla
         (("collect", "--questions", "embedded", "--engine", "vllm"), 2, "unknown engine 'vllm'"),
         (("collect", "--questions", "embedded", "--adapter", "pilot"), 2, "unknown role"),
         (("collect", "--questions", "embedded", "--adapter", "supervisor"), 2, "supervisor has no adapter yet"),
-        (("train",), 2, "--role page_search, or --all"),
+        (("train",), 2, "either --role page_search or --all"),
         (("train", "--role", "pilot"), 2, "is not one of"),
         (("train", "--role", "supervisor"), 2, "make it with: flywheel select"),
         (("train", "--all"), 3, "flywheel select"),
@@ -179,3 +179,93 @@ def test_the_quick_demo_teaches_a_real_model(tmp_path: Path) -> None:
     result = json.loads((tmp_path / "demo" / "reports" / "held-out" / "evaluation.json").read_text())
     base, warm, _ = result["arms"]
     assert warm["exact_match"] > base["exact_match"]
+
+
+def _teach(workspace: Workspace, limit: int = 2) -> None:
+    flywheel("-w", workspace.folder, "collect", "--questions", "embedded", "--limit", limit, "--teacher", "--round", 0)
+
+
+def test_results_of_other_adapters_are_not_shown_as_these(
+    qwen2: Path, make_workspace: Callable[..., Workspace]
+) -> None:
+    workspace = make_workspace(qwen2)
+    _teach(workspace)
+    flywheel("-w", workspace.folder, "select")
+    flywheel("-w", workspace.folder, "train", "--role", "supervisor", "--steps", 1)
+    evaluate = ("-w", workspace.folder, "evaluate", "--questions", "embedded", "--limit", 2)
+    flywheel(*evaluate, "--name", "mine")
+    flywheel("-w", workspace.folder, "train", "--role", "supervisor", "--steps", 1)
+    assert "other adapters or settings" in flywheel(*evaluate, "--name", "mine", code=2)
+    assert "supervisor@2" in flywheel(*evaluate)
+    assert "letters, digits" in flywheel(*evaluate, "--name", "../x", code=2)
+
+
+def test_what_can_be_damaged_in_a_workspace(make_workspace: Callable[..., Workspace]) -> None:
+    workspace = make_workspace("/nowhere")
+    at = ("-w", workspace.folder)
+    _teach(workspace)
+    flywheel(*at, "select")
+    (workspace.datasets / "card.json").write_bytes(b"\xff\xfe")
+    assert "card.json is damaged" in flywheel(*at, "train", "--role", "supervisor", code=3)
+    (workspace.datasets / "card.json").unlink()
+    assert "no card.json beside it" in flywheel(*at, "train", "--role", "supervisor", code=2)
+    assert "should be a finite number" in flywheel(*at, "-o", "train.epochs=inf", "config", code=2).lower()
+    traces = workspace.traces.read_bytes()
+    flywheel(*at, "show")
+    assert workspace.traces.read_bytes() == traces
+    empty = workspace.folder / "empty.sqlite"
+    empty.touch()
+    assert "format version none" in flywheel(*at, "show", "--store", empty, code=3)
+    assert empty.stat().st_size == 0
+    assert "there is no round 9" in flywheel(*at, "show", "--round", 9, code=2)
+    (workspace.folder / "adapters").rmdir()
+    (workspace.folder / "adapters").touch()
+    assert "a folder is needed there" in flywheel(*at, "show", code=3)
+
+
+def test_a_role_without_rows_keeps_none_of_an_earlier_selection(make_workspace: Callable[..., Workspace]) -> None:
+    workspace = make_workspace()
+    _teach(workspace)
+    workspace.dataset("page_search").write_text("stale\n")
+    stale = workspace.datasets / "other.jsonl"
+    stale.write_text("stale\n")
+    flywheel("-w", workspace.folder, "select")
+    assert not stale.exists()
+    assert "stale" not in workspace.dataset("page_search").read_text()
+
+
+def test_one_collection_at_a_time(make_workspace: Callable[..., Workspace]) -> None:
+    workspace = make_workspace()
+    with workspace.lock("collect"):
+        printed = flywheel(
+            "-w", workspace.folder, "collect", "--questions", "embedded", "--limit", 1, "--teacher", code=2
+        )
+    assert "another process is at work here" in printed
+    _teach(workspace)
+
+
+def test_ctrl_c_ends_a_collection_in_order(make_workspace: Callable[..., Workspace]) -> None:
+    workspace = make_workspace()
+    command = [sys.executable, "-m", "flywheel", "-w", str(workspace.folder), "collect", "--questions", "embedded"]
+    for _ in range(3):
+        child = subprocess.Popen([*command, "--teacher", "--round", "0"], stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 60
+        while not workspace.traces.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(1.5)
+        child.send_signal(signal.SIGINT)
+        _, printed = child.communicate(timeout=60)
+        assert child.returncode in (130, 0), printed
+        assert "Traceback" not in printed
+    with TraceStore(workspace.traces) as store:
+        assert all(rollout.runs for rollout in store.rollouts())
+
+
+def test_a_contact_may_hold_anything(tmp_path: Path) -> None:
+    flywheel("init", tmp_path / "w", "--contact", 'a"b\nc\\d')
+    assert Workspace(tmp_path / "w").config.source.contact == 'a"b\nc\\d'
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").touch()
+    assert "is not a demo" in flywheel("demo", "--quick", "--folder", tmp_path / "full", code=2)
+    assert "no such model" in flywheel("demo", "--quick", "--folder", tmp_path / "d", "--model", "/nope", code=2)
+    assert not (tmp_path / "d").exists()

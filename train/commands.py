@@ -58,7 +58,7 @@ def train(
     """Train one LoRA adapter per role, from the base, on the selected rows."""
     workspace = open_workspace(context)
     if bool(role) == every:
-        raise InputError("say which role to train: --role page_search, or --all")
+        raise InputError("say which roles to train: either --role page_search or --all")
     if role:
         _train_one(workspace, role, dataset or workspace.dataset(role), steps)
         return
@@ -76,14 +76,15 @@ def _train_one(workspace: Workspace, role: str, dataset: Path, steps: int | None
     config = workspace.config
     if steps:
         config = config.model_copy(update={"train": config.train.model_copy(update={"max_steps": steps})})
-    number = workspace.next_version(role)
     quiet()
     from .sft import train_role
 
-    card = train_role(
-        examples, workspace.adapter(f"{role}@{number}"), config, role=role, version_number=number, dataset=dataset,
-        prompt=rows_card.prompt, history=rows_card.history,
-    )  # fmt: skip
+    with workspace.lock(f"train-{role}"):
+        number = workspace.next_version(role)
+        card = train_role(
+            examples, workspace.adapter(f"{role}@{number}"), config, role=role, version_number=number, dataset=dataset,
+            prompt=rows_card.prompt, history=rows_card.history,
+        )  # fmt: skip
     dropped = f", {card.too_long} rows were too long and left out" if card.too_long else ""
     click.echo(
         f"{card.name}: {card.rows} rows, {card.steps} steps, loss {card.first_loss:.3f} -> {card.last_loss:.3f}, "

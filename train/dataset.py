@@ -9,7 +9,7 @@ from flywheel.errors import DataError, InputError
 from flywheel.files import read_jsonl, write_jsonl, write_text
 from flywheel.records import DatasetCard, Example
 from flywheel.store import TraceStore
-from flywheel.workspace import Workspace
+from flywheel.workspace import Workspace, read_record
 
 from .select import Selection, select
 
@@ -37,6 +37,8 @@ def write_datasets(workspace: Workspace, rounds: Sequence[int] = (), folder: Pat
         modes = "; ".join(f"{prompt} prompt with {history} history" for prompt, history in sorted(selection.modes))
         raise DataError(f"the correct rollouts mix {modes}: choose rounds of one kind with --round")
     prompt, history = next(iter(selection.modes))
+    for stale in folder.glob("*.jsonl"):  # a role without rows must not keep those of an earlier selection
+        stale.unlink()
     for role, examples in selection.examples.items():
         write_jsonl(folder / f"{role}.jsonl", (example.model_dump_json() for example in examples))
     rows = {role: len(examples) for role, examples in selection.examples.items()}
@@ -57,15 +59,13 @@ def read_examples(path: Path, role: str) -> tuple[list[Example], DatasetCard]:
         DataError: when there are no rows.
     """
     card_path = path.parent / "card.json"
-    if not path.exists() or not card_path.exists():
-        missing = path if not path.exists() else card_path
-        raise InputError(f"{role} has no dataset ({missing} is missing); make it with: flywheel select")
-    try:
-        card = DatasetCard.model_validate_json(card_path.read_text(encoding="utf-8"))
-    except ValidationError as error:
+    if not path.is_file():
+        raise InputError(f"{role} has no dataset ({path} is missing); make it with: flywheel select")
+    if not card_path.exists():
         raise InputError(
-            f"{card_path} is damaged ({error.errors()[0]['msg']}); make it with: flywheel select"
-        ) from error
+            f"{path} has no card.json beside it, which says what it was collected with; use flywheel select"
+        )
+    card = read_record(card_path, DatasetCard)
     examples = []
     for number, row in read_jsonl(path):
         try:

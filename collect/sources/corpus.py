@@ -99,9 +99,12 @@ def _build(index: Path, pages: Iterator[Page]) -> None:
     try:
         database.execute("CREATE VIRTUAL TABLE pages USING fts5 (title, text, tokenize = 'porter unicode61')")
         database.execute("CREATE TABLE page_titles (title TEXT PRIMARY KEY, text TEXT NOT NULL)")
-        for page in pages:
+        count = 0
+        for count, page in enumerate(pages, start=1):  # noqa: B007
             database.execute("INSERT INTO pages VALUES (?, ?)", (page.title, page.text))
             database.execute("INSERT OR IGNORE INTO page_titles VALUES (?, ?)", (page.title, page.text))
+        if not count:
+            raise InputError("the corpus has no pages")
         database.commit()
     finally:
         database.close()
