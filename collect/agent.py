@@ -16,7 +16,7 @@ from .recording import RecordingModel, RepeatedAction, RunRecorder
 from .team import CODE_TAGS
 
 NOTHING_FOUND = "No information was found."
-NO_CODE = f"Error: there was no code between {CODE_TAGS[0]} and {CODE_TAGS[1]}."
+NO_CODE = f"Error: no code was found. Write {CODE_TAGS[0]}, the code, and {CODE_TAGS[1]}, each on lines of their own."
 REPEATED = "You have done exactly this before. Try something else, or finish with final_answer."
 
 

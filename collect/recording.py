@@ -41,7 +41,10 @@ class RunRecorder:
 
     def observe(self, observation: str | None, error: StepError | None) -> None:
         """Add to the last call what came of it."""
-        self.calls[-1] = self.calls[-1].model_copy(update={"observation": observation, "error": error})
+        update = {"observation": observation, "error": error}
+        if error == "parse":  # what looked like code stood outside the tags, and did not run
+            update["code"] = None
+        self.calls[-1] = self.calls[-1].model_copy(update=update)
 
     def repetitions(self) -> int:
         """How often the last action was taken before."""

@@ -183,6 +183,13 @@ def test_an_engine_failure_is_not_hidden_by_the_models_own_code(run: Callable[..
     assert rollout.failure == "engine is down"
 
 
+def test_code_outside_the_tags_does_not_run_and_says_so(run: Callable[..., object]) -> None:
+    rollout, requests = run({"supervisor": ["final_answer('Oslo')", code("final_answer('Oslo')")]})
+    call = rollout.runs[0].calls[0]
+    assert (call.code, call.error) == (None, "parse")
+    assert "Write <code>, the code, and </code>" in requests[1].messages[-1].content
+
+
 def test_an_unforeseen_error_becomes_a_record(run: Callable[..., object]) -> None:
     rollout, _ = run({**WHOLE, "wiki_search": [ValueError("odd")]})
     assert rollout.status == "infrastructure"
