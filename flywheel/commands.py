@@ -92,7 +92,7 @@ def evaluate(
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="About 4 minutes: fewer questions and steps; shows that everything works.")
+@click.option("--quick", is_flag=True, help="About 4 minutes: few questions, of one kind; shows that everything works.")
 @click.option(
     "--full", is_flag=True, help="An hour or more: larger collections, more held-out questions, the control arm."
 )

@@ -84,12 +84,15 @@ class Plan:
     minutes: int
     """Expected on two cores."""
     seed: int = 0
+    kinds: tuple[str, ...] = ()
+    """Kinds of questions; all if empty."""
 
 
 QUICK = Plan(
     suffix="-quick", warm_questions=80, own_questions=16, samples=1,
-    warm_steps={"supervisor": 24, "wiki_search": 8, "page_search": 12},
-    round_steps={"supervisor": 24, "wiki_search": 8, "page_search": 12}, held_out=20, control=False, minutes=4,
+    warm_steps={"supervisor": 26, "wiki_search": 16, "page_search": 22},
+    round_steps={"supervisor": 26, "wiki_search": 16, "page_search": 22}, held_out=20, control=False, minutes=4,
+    kinds=("one_hop",),
 )  # fmt: skip
 STANDARD = Plan(
     suffix="", warm_questions=240, own_questions=120, samples=1,
@@ -147,6 +150,11 @@ def choose_questions(plan: Plan) -> tuple[list[Question], list[Question], list[Q
     held_out: list[Question] = read("embedded", "test", 0, plan.seed)
     plain = [question for question in training if question.wording == 0]
     varied = [question for question in training if question.wording != 0]
+    if plan.kinds:
+        plain, varied, held_out = (
+            [question for question in questions if question.kind in plan.kinds]
+            for questions in (plain, varied, held_out)
+        )
     always = [question for question in held_out if not question.id.rpartition("-")[2].isdigit()]
     others = [question for question in held_out if question not in always]
     return plain[: plan.warm_questions], varied[: plan.own_questions], (always + others)[: plan.held_out]
@@ -164,7 +172,7 @@ def _open_workspace(plan: Plan, folder: Path, model: str) -> Workspace:
         found = json.loads((folder / "demo.json").read_text(encoding="utf-8"))["plan"]
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{folder} is a workspace, but not of a demo; choose another with --folder") from error
-    if found != asdict(plan):
+    if found != json.loads(json.dumps(asdict(plan))):
         raise InputError(f"{folder} holds a demo of another size; choose another with --folder, or remove it")
     return Workspace(folder)
 
