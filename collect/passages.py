@@ -5,6 +5,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flywheel.base_model import quiet
 from flywheel.config import SourceConfig
 from flywheel.errors import InputError
 from flywheel.files import sha256
@@ -81,6 +82,7 @@ class PassageFinder:
     def _embed(self, texts: list[str]) -> Any:
         """Unit vectors, float32, of shape (texts, dimensions)."""
         if self._model is None:
+            quiet()
             from sentence_transformers import SentenceTransformer
 
             name = self._config.embedder
