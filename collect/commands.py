@@ -17,11 +17,11 @@ from flywheel.options import (
     engine_option,
     open_workspace,
     question_options,
+    versions_by_role,
 )
 from flywheel.records import BASE, Question
 from flywheel.store import TraceStore
 from flywheel.teacher import teacher_engine
-from flywheel.workspace import Workspace
 
 from .collector import Summary
 from .collector import collect as collect_rollouts
@@ -74,7 +74,7 @@ def collect(
                 chosen, config, opened, store, workspace.cache, round=round_number,
                 samples=samples or config.collect.samples, temperature=temperature,
                 model=BASE if no_adapters and not teacher else "",
-                versions={adapter.partition("@")[0]: adapter for adapter in active},
+                versions=versions_by_role(active),
             )  # fmt: skip
         finally:
             opened.close()
@@ -144,7 +144,7 @@ def show(
     limit: int,
 ) -> None:
     """List rollouts, or print the one named ROLLOUT (the start of its id is enough) as a tree."""
-    path = file or _traces(open_workspace(context))
+    path = file or open_workspace(context).traces
     if not path.exists():
         raise InputError(f"there are no traces in {path} yet; make some with: flywheel collect")
     console = Console()
@@ -172,7 +172,3 @@ def show(
         console.print(table)
         if len(rows) > limit:
             console.print(f"{len(rows) - limit} more; see them with --limit")
-
-
-def _traces(workspace: Workspace) -> Path:
-    return workspace.traces

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from flywheel.engines import open_engine
 from flywheel.errors import InputError
-from flywheel.evaluate import Arm, as_json, compare, print_evaluation, run_arm
+from flywheel.evaluate import Arm, arm_store, as_json, compare, print_evaluation, run_arm
 from flywheel.files import sha256, write_text
 from flywheel.options import (
     adapter_options,
@@ -17,6 +17,7 @@ from flywheel.options import (
     engine_option,
     open_workspace,
     question_options,
+    versions_by_role,
 )
 from flywheel.records import BASE
 from flywheel.stages import stage
@@ -72,8 +73,7 @@ def evaluate(
     settings = workspace.config.model_copy(update={"engine": engine_config(workspace.config.engine, engine)})
     arms = [Arm(BASE, settings, model=BASE)]
     if active:
-        versions = {adapter.partition("@")[0]: adapter for adapter in active}
-        arms.append(Arm("adapters", settings, versions=versions))
+        arms.append(Arm("adapters", settings, versions=versions_by_role(active)))
     name = name or f"evaluation-{sha256(*(arm.digest() for arm in arms))[:8]}"
     if not re.fullmatch(r"[\w.-]*\w", name):
         raise InputError(f"--name {name!r}: use letters, digits, dots and dashes")
@@ -88,7 +88,7 @@ def evaluate(
     print_evaluation(evaluation, Console())
     if active:
         click.echo(f"adapters: {', '.join(active)}")
-    click.echo(f"kept in {folder}; see rollouts with: flywheel show --store {folder}/{arms[-1].name}.sqlite")
+    click.echo(f"kept in {folder}; see rollouts with: flywheel show --store {arm_store(folder, arms[-1].name)}")
 
 
 @click.command()

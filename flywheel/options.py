@@ -1,6 +1,6 @@
 """Options that several commands share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,11 @@ def chosen_adapters(workspace: Workspace, adapters: tuple[str, ...], no_adapters
     if no_adapters and adapters:
         raise InputError("--adapter and --no-adapters exclude each other")
     return {} if no_adapters else workspace.adapters(adapters or None)
+
+
+def versions_by_role(adapters: Iterable[str]) -> dict[str, str]:
+    """`role@version` by role."""
+    return {adapter.partition("@")[0]: adapter for adapter in adapters}
 
 
 def engine_config(configured: EngineConfig, text: str | None) -> EngineConfig:
