@@ -1,7 +1,9 @@
 """The collection loop: questions x samples -> rollouts in the store, several at once, resumable."""
 
+import contextlib
 import queue
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +11,7 @@ from pathlib import Path
 
 from flywheel.config import Config
 from flywheel.engines import Engine
+from flywheel.grading import open_grader
 from flywheel.progress import Tracker
 from flywheel.records import Question, Rollout
 from flywheel.store import TraceStore
@@ -16,11 +19,14 @@ from flywheel.store import TraceStore
 from .passages import PassageFinder
 from .rollout import Setup, run_rollout
 from .sandbox import Sandbox
+from .schedule import Schedule
 from .sources import open_source
 from .team import WIKIPEDIA
 
 _TEAM_DEPTH = 3
 """Agents of one rollout that can hold a sandbox session at the same time."""
+_FAILURES_IN_A_ROW = 8
+"""Infrastructure failures after which collection stops (twice the concurrency, if that is more): the engine is gone."""
 
 
 @dataclass
@@ -30,18 +36,28 @@ class Summary:
     rollouts: int = 0
     skipped: int = 0
     """Finished in an earlier run of the same collection."""
+    questions: int = 0
+    solved: int = 0
+    """Questions with a right rollout, or with as many as were asked for; earlier runs of the collection count."""
     exact: int = 0
     match: int = 0
     infrastructure: int = 0
     failure: str = ""
     """The last infrastructure failure."""
+    seconds: float = 0.0
+    """Wall clock."""
     tokens: int = 0
     """Tokens that models wrote."""
+    prompt_tokens: int = 0
     calls: Counter[str] = field(default_factory=Counter)
     """Model calls by role."""
+    runs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Agent runs by role and status."""
     errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Steps that went wrong, by role and kind of error."""
     interrupted: bool = False
+    gave_up: bool = False
+    """Stopped because too many rollouts in a row met an infrastructure failure."""
 
     def add(self, rollout: Rollout) -> None:
         """Count one rollout."""
@@ -53,11 +69,17 @@ class Summary:
             self.exact += rollout.verdict.exact_match
             self.match += rollout.verdict.match
         for run in rollout.runs:
+            self.runs[run.role, run.status] += 1
             for call in run.calls:
                 self.calls[run.role] += 1
                 self.tokens += call.completion_tokens
+                self.prompt_tokens += call.prompt_tokens
                 if call.error:
                     self.errors[run.role, call.error] += 1
+
+    def failed_steps(self, role: str) -> float:
+        """Share of the role's steps that had no code, failed, or repeated another."""
+        return sum(count for (name, _), count in self.errors.items() if name == role) / max(1, self.calls[role])
 
 
 def collect(
@@ -70,6 +92,7 @@ def collect(
     round: int,
     samples: int,
     temperature: float,
+    target: int = 0,
     model: str = "",
     versions: dict[str, str] | None = None,
     title: str = "collect",
@@ -77,36 +100,67 @@ def collect(
     """Make the rollouts that the round does not have yet. Ctrl-C ends it after the rollouts in flight are dropped.
 
     Args:
+        target: right rollouts after which a question is sampled no more; 0 takes all samples of each.
         model: ask for this model in every role's name (such as `base`); empty asks for the role.
         versions: `role@version` to ask for, by role.
     """
-    done = store.finished(round)
-    jobs = [(question, sample) for sample in range(samples) for question in questions]
-    todo = [(question, sample) for question, sample in jobs if (question.id, sample) not in done]
-    summary = Summary(skipped=len(jobs) - len(todo))
-    if not todo:
+    schedule = Schedule(questions, samples, target, store.verdicts(round))
+    summary = Summary(skipped=schedule.skipped, questions=len(questions), solved=schedule.solved)
+    if not schedule.budget:
         return summary
-    workers = min(config.collect.concurrency, len(todo))
-    sandbox = Sandbox(sessions=workers * _TEAM_DEPTH + 1)
+    workers = min(config.collect.concurrency, schedule.budget)
+    started = time.monotonic()
+    in_a_row = 0
     try:
-        setup = Setup(
-            config=config, team=WIKIPEDIA, engine=engine, source=open_source(config.source, cache),
-            passages=PassageFinder(config.source), sandbox=sandbox, round=round, temperature=temperature, model=model,
+        with opened_setup(
+            config, engine, cache, sessions=workers, round=round, temperature=temperature, model=model,
             versions=versions or {},
-        )  # fmt: skip
-        with Tracker(title, len(todo), parallel=workers) as tracker:
-            for rollout in _in_parallel(setup, todo, workers):
+        ) as setup, Tracker(title, schedule.budget, parallel=workers) as tracker:  # fmt: skip
+            for rollout in _in_parallel(setup, schedule, workers):
                 store.add(rollout)
                 summary.add(rollout)
-                tracker.advance(note=f"{summary.match} right")
+                summary.solved = schedule.solved
+                summary.seconds = time.monotonic() - started
+                tracker.advance(note=_note(summary))
+                in_a_row = in_a_row + 1 if rollout.status == "infrastructure" else 0
+                if in_a_row >= max(_FAILURES_IN_A_ROW, 2 * workers):
+                    summary.gave_up = True
+                    break
     except KeyboardInterrupt:
         summary.interrupted = True
-    finally:
-        sandbox.close()
     return summary
 
 
-def _in_parallel(setup: Setup, todo: list[tuple[Question, int]], workers: int) -> Iterator[Rollout]:
+@contextlib.contextmanager
+def opened_setup(
+    config: Config, engine: Engine, cache: Path, *, sessions: int, round: int, temperature: float, model: str,
+    versions: dict[str, str],
+) -> Iterator[Setup]:  # fmt: skip
+    """Open source, passages and sandbox for so many rollouts at once."""
+    sandbox = Sandbox(sessions=sessions * _TEAM_DEPTH + 1)
+    try:
+        yield Setup(
+            config=config, team=WIKIPEDIA, engine=engine, source=open_source(config.source, cache),
+            passages=PassageFinder(config.source, cache), sandbox=sandbox, round=round, temperature=temperature,
+            grader=open_grader(config.collect.grader, engine), model=model, versions=versions,
+        )  # fmt: skip
+    finally:
+        sandbox.close()
+
+
+def _note(summary: Summary) -> str:
+    """The state of things, for the line of progress."""
+    parts = [f"{summary.match} right", f"{summary.solved}/{summary.questions} questions solved"]
+    if summary.seconds > 1:
+        parts.append(f"{summary.tokens / summary.seconds:.0f} tokens/s")
+    if failing := {role: share for role in summary.calls if (share := summary.failed_steps(role)) >= 0.005}:
+        parts.append("failed steps " + ", ".join(f"{role} {share:.0%}" for role, share in failing.items()))
+    if summary.infrastructure:
+        parts.append(f"{summary.infrastructure} infrastructure failures")
+    return ", ".join(parts)
+
+
+def _in_parallel(setup: Setup, schedule: Schedule, workers: int) -> Iterator[Rollout]:
     """Yield rollouts as they finish. Threads are daemons: an interrupt does not wait for a slow model."""
     jobs: queue.SimpleQueue[tuple[Question, int] | None] = queue.SimpleQueue()
     results: queue.SimpleQueue[Rollout | BaseException] = queue.SimpleQueue()
@@ -118,13 +172,23 @@ def _in_parallel(setup: Setup, todo: list[tuple[Question, int]], workers: int) -
             except BaseException as error:
                 results.put(error)
 
-    for job in todo:
-        jobs.put(job)
+    def hand_out(under_way: int) -> int:
+        while under_way < workers and (job := schedule.take()):
+            jobs.put(job)
+            under_way += 1
+        return under_way
+
     for _ in range(workers):
-        jobs.put(None)
         threading.Thread(target=work, daemon=True).start()
-    for _ in todo:
-        result = results.get()
-        if isinstance(result, BaseException):
-            raise result
-        yield result
+    try:
+        under_way = hand_out(0)
+        while under_way:
+            result = results.get()
+            if isinstance(result, BaseException):
+                raise result
+            schedule.ended(result.question.id, result.status == "finished" and result.verdict.match)
+            under_way = hand_out(under_way - 1)  # before the caller writes the rollout down
+            yield result
+    finally:
+        for _ in range(workers):
+            jobs.put(None)

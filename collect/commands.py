@@ -1,13 +1,14 @@
-"""`flywheel collect` and `flywheel show`."""
+"""`flywheel collect` and `flywheel ask`."""
 
 import json
-from pathlib import Path
 
 import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from flywheel.config import Config
 from flywheel.engines import Engine, open_engine
 from flywheel.errors import InfrastructureError, InputError
 from flywheel.options import (
@@ -17,24 +18,45 @@ from flywheel.options import (
     engine_option,
     open_workspace,
     question_options,
+    source_config,
+    source_options,
     versions_by_role,
 )
-from flywheel.records import BASE, Question
+from flywheel.progress import duration
+from flywheel.records import BASE, Question, Rollout
 from flywheel.store import TraceStore
 from flywheel.teacher import teacher_engine
 
-from .collector import Summary
+from .collector import Summary, opened_setup
 from .collector import collect as collect_rollouts
-from .questions import read_questions, summarise
-from .tree import print_rollout
+from .live import watch
+from .questions import parse_names, read_questions, summarise
+from .rollout import LiveRollout
+from .tree import run_tree
+
+_NOT_COMPARED = ("source.contact", "source.offline", "source.requests_per_second")
+"""Settings that do not change what a rollout sees."""
 
 
 @click.command()
 @question_options(split="train")
+@source_options
 @engine_option
 @adapter_options
 @click.option("--samples", type=click.IntRange(min=1), help="Rollouts per question [collect.samples].")
+@click.option(
+    "--target-correct",
+    type=click.IntRange(min=1),
+    metavar="M",
+    help="Leave a question once M of its rollouts are right, and spend what it saved on the others.",
+)
+@click.option(
+    "--grader",
+    type=click.Choice(["match", "gaia", "judge"]),
+    help="What decides that an answer is right [collect.grader].",
+)
 @click.option("--temperature", type=click.FloatRange(min=0), help="Sampling temperature [collect.temperature].")
+@click.option("--concurrency", type=click.IntRange(min=1), help="Rollouts at once [collect.concurrency].")
 @click.option(
     "--round", "round_number", type=click.IntRange(min=0), default=1, show_default=True, help="Turn of the wheel."
 )
@@ -42,43 +64,143 @@ from .tree import print_rollout
     "--teacher", is_flag=True, help="Let the scripted teacher play all roles (questions that carry evidence)."
 )
 @click.option("--allow-change", is_flag=True, help="Go on with a round although its settings have changed.")
+@click.option("--new", is_flag=True, help="Begin the next round that has no rollouts yet, in place of --round.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.pass_context
 def collect(
-    context: click.Context, questions: str, split: str, limit: int | None, shuffle: int | None, engine: str | None,
-    adapters: tuple[str, ...], no_adapters: bool, samples: int | None, temperature: float | None, round_number: int,
-    teacher: bool, allow_change: bool, as_json: bool,
-) -> None:  # fmt: skip
+    context: click.Context,
+    questions: str,
+    split: str,
+    limit: int | None,
+    shuffle: int | None,
+    names: tuple[str, ...],
+    source: str | None,
+    offline: bool,
+    engine: str | None,
+    adapters: tuple[str, ...],
+    no_adapters: bool,
+    samples: int | None,
+    target_correct: int | None,
+    grader: str | None,
+    temperature: float | None,
+    concurrency: int | None,
+    round_number: int,
+    teacher: bool,
+    allow_change: bool,
+    new: bool,
+    as_json: bool,
+) -> None:
     """Run the team over questions and record every model call.
 
-    The same command again goes on where the last one stopped.
+    The same command again goes on where the last one stopped: what is done is not done again.
     """
     workspace = open_workspace(context)
-    chosen = read_questions(questions, split, limit or 0, shuffle)
-    config = workspace.config.model_copy(update={"engine": engine_config(workspace.config.engine, engine)})
+    chosen = read_questions(questions, split, limit or 0, shuffle, parse_names(names))
+    configured = workspace.config
+    change = {"concurrency": concurrency, "grader": grader}
+    changed = configured.collect.model_copy(update={name: value for name, value in change.items() if value})
+    config = configured.model_copy(
+        update={
+            "engine": engine_config(configured.engine, engine),
+            "collect": changed,
+            "source": source_config(configured.source, source, offline, questions),
+        }
+    )
     temperature = config.collect.temperature if temperature is None else temperature
     active = {} if teacher else chosen_adapters(workspace, adapters, no_adapters)
     with workspace.lock("collect"), TraceStore(workspace.traces) as store:
-        settings = {
-            **{f"team.{key}": value for key, value in config.team.model_dump().items()},
-            **{f"source.{key}": value for key, value in config.source.model_dump().items()},
-            "engine.model": "teacher" if teacher else config.engine.model,
-            "engine.max_tokens": config.engine.max_tokens, "collect.seed": config.collect.seed,
-            "temperature": temperature, "adapters": sorted(active),
-        }  # fmt: skip
+        if new:
+            round_number = max(store.rounds(), default=0) + 1
+        settings = _settings(config, temperature, sorted(active), teacher)
         _check_unchanged(store, round_number, settings, allow_change)
         click.echo(f"round {round_number}: {summarise(chosen)}", err=True)
         opened: Engine = teacher_engine(_with_evidence(chosen)) if teacher else open_engine(config.engine, active)
         try:
             summary = collect_rollouts(
-                chosen, config, opened, store, workspace.cache, round=round_number,
-                samples=samples or config.collect.samples, temperature=temperature,
+                chosen,
+                config,
+                opened,
+                store,
+                workspace.cache,
+                round=round_number,
+                samples=samples or config.collect.samples,
+                temperature=temperature,
+                target=target_correct or 0,
                 model=BASE if no_adapters and not teacher else "",
                 versions=versions_by_role(active),
-            )  # fmt: skip
+            )
         finally:
             opened.close()
     _report(summary, as_json)
+
+
+@click.command()
+@click.argument("question")
+@source_options
+@engine_option
+@adapter_options
+@click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Of sampling.")
+@click.option("--json", "as_json", is_flag=True, help="Print the rollout as JSON, and nothing on the way.")
+@click.pass_context
+def ask(
+    context: click.Context, question: str, source: str | None, offline: bool, engine: str | None,
+    adapters: tuple[str, ...], no_adapters: bool, temperature: float, as_json: bool,
+) -> None:  # fmt: skip
+    """Put one QUESTION to the team and watch it work. Nothing is recorded."""
+    if not question.strip():
+        raise InputError("the question is empty")
+    workspace = open_workspace(context)
+    config = workspace.config.model_copy(
+        update={
+            "engine": engine_config(workspace.config.engine, engine),
+            "source": source_config(workspace.config.source, source, offline),
+        }
+    )
+    active = chosen_adapters(workspace, adapters, no_adapters)
+    opened = open_engine(config.engine, active)
+    asked = Question(id="ask", question=question.strip(), answer="unknown")  # it is not graded
+    try:
+        with opened_setup(
+            config, opened, workspace.cache, sessions=1, round=0, temperature=temperature,
+            model=BASE if no_adapters else "", versions=versions_by_role(active),
+        ) as setup:  # fmt: skip
+            live = LiveRollout(setup, asked, 0)
+            rollout = live.run() if as_json else watch(live, Console())
+    finally:
+        opened.close()
+    if as_json:
+        shown = rollout.model_dump(include={"status", "answer", "failure", "seconds", "runs", "prompt", "history"})
+        click.echo(json.dumps({"question": asked.question} | shown, ensure_ascii=False))
+    elif rollout.status == "finished":
+        _print_answer(rollout)
+    if rollout.status == "infrastructure":
+        raise InfrastructureError(rollout.failure)
+
+
+def _print_answer(rollout: Rollout) -> None:
+    console = Console()
+    if console.is_terminal:
+        console.print(run_tree(Text(rollout.question.question, style="bold"), rollout.runs))
+    calls = [call for run in rollout.runs for call in run.calls]
+    tokens = sum(call.completion_tokens for call in calls)
+    console.print(Text("answer: ", style="bold").append(rollout.answer or "none was found", style="bold green"))
+    console.print(f"{len(rollout.runs)} agent runs, {len(calls)} calls, {tokens} tokens, {rollout.seconds:.1f} s")
+
+
+def _settings(config: Config, temperature: float, adapters: list[str], teacher: bool) -> dict[str, object]:
+    """All that decides what a rollout of the round sees and how it is sampled."""
+    settings: dict[str, object] = {
+        **{f"team.{key}": value for key, value in config.team.model_dump().items()},
+        **{f"source.{key}": value for key, value in config.source.model_dump().items()},
+        "engine.model": "teacher" if teacher else config.engine.model,
+        "engine.max_tokens": config.engine.max_tokens,
+        "collect.seed": config.collect.seed,
+        "collect.executor": config.collect.executor,
+        "collect.grader": config.collect.grader,
+        "temperature": temperature,
+        "adapters": adapters,
+    }
+    return {key: value for key, value in settings.items() if key not in _NOT_COMPARED}
 
 
 def _with_evidence(questions: list[Question]) -> list[Question]:
@@ -91,84 +213,59 @@ def _check_unchanged(store: TraceStore, number: int, settings: dict[str, object]
     """Refuse to go on with a round under other settings: its rollouts would not be comparable."""
     key, text = f"settings of round {number}", json.dumps(settings, sort_keys=True)
     before = store.meta(key)
-    if before and before != text and not allow_change and store.finished(number):
+    if before and before != text and not allow_change and store.verdicts(number):
         old = json.loads(before)
-        changed = ", ".join(name for name in settings if settings[name] != old.get(name))
-        raise InputError(
-            f"round {number} was collected with other settings ({changed}); use --round, or --allow-change"
-        )
+        changed = [name for name in settings if name in old and settings[name] != old[name]]
+        if changed:
+            named = ", ".join(f"{name} was {old[name]!r}, now {settings[name]!r}" for name in changed[:3])
+            more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+            raise InputError(
+                f"round {number} was collected with other settings ({named}{more}); "
+                "begin another round with --new, or mix them with --allow-change"
+            )
     store.set_meta(key, text)
 
 
 def _report(summary: Summary, as_json: bool) -> None:
     if as_json:
-        counts = {name: value for name, value in vars(summary).items() if name not in ("calls", "errors")}
+        counts = {name: value for name, value in vars(summary).items() if name not in ("calls", "errors", "runs")}
         errors = {f"{role}.{kind}": count for (role, kind), count in summary.errors.items()}
-        click.echo(json.dumps(counts | {"calls": dict(summary.calls), "errors": errors}))
+        runs = {f"{role}.{status}": count for (role, status), count in summary.runs.items()}
+        click.echo(json.dumps(counts | {"calls": dict(summary.calls), "runs": runs, "errors": errors}))
     else:
-        table = Table(
-            title=f"{summary.rollouts} rollouts, {summary.match} right ({summary.exact} exact), "
-            f"{summary.skipped} done before",
-            box=SIMPLE_HEAD,
-        )
-        for column in ("role", "calls", "without code", "failed code", "repeated"):
-            table.add_column(column, justify="left" if column == "role" else "right")
-        for role, count in summary.calls.items():
-            shares = [
-                f"{summary.errors[role, kind]} ({summary.errors[role, kind] / count:.0%})"
-                for kind in ("parse", "execution", "repeated")
-            ]
-            table.add_row(role, str(count), *shares)
-        Console().print(table)
+        _print_summary(summary)
     if summary.interrupted:
         raise KeyboardInterrupt
+    if summary.gave_up:
+        raise InfrastructureError(
+            f"stopped after {summary.infrastructure} failures ({summary.failure}); the same command goes on"
+        )
     if summary.infrastructure:
         raise InfrastructureError(
             f"{summary.infrastructure} rollouts failed ({summary.failure}); the same command tries them again"
         )
 
 
-@click.command()
-@click.argument("rollout", required=False)
-@click.option("--round", "round_number", type=int, help="Only this round.")
-@click.option("--right/--wrong", "right", default=None, help="Only rollouts that are right, or wrong.")
-@click.option("--store", "file", type=click.Path(path_type=Path), help="Another trace store than the workspace's own.")
-@click.option("--limit", type=click.IntRange(min=1), default=30, show_default=True, help="Rows of the list.")
-@click.pass_context
-def show(
-    context: click.Context,
-    rollout: str | None,
-    round_number: int | None,
-    right: bool | None,
-    file: Path | None,
-    limit: int,
-) -> None:
-    """List rollouts, or print the one named ROLLOUT (the start of its id is enough) as a tree."""
-    path = file or open_workspace(context).traces
-    if not path.exists():
-        raise InputError(f"there are no traces in {path} yet; make some with: flywheel collect")
+def _print_summary(summary: Summary) -> None:
+    table = Table(
+        title=f"{summary.rollouts} rollouts, {summary.match} right ({summary.exact} exact), "
+        f"{summary.skipped} done before; {summary.solved} of {summary.questions} questions solved",
+        box=SIMPLE_HEAD,
+    )
+    for column in ("role", "runs", "finished", "calls", "without code", "failed code", "repeated"):
+        table.add_column(column, justify="left" if column == "role" else "right")
+    for role, count in summary.calls.items():
+        runs = sum(number for (name, _), number in summary.runs.items() if name == role)
+        shares = [
+            f"{summary.errors[role, kind]} ({summary.errors[role, kind] / count:.0%})"
+            for kind in ("parse", "execution", "repeated")
+        ]
+        table.add_row(role, str(runs), f"{summary.runs[role, 'finished'] / runs:.0%}", str(count), *shares)
     console = Console()
-    with TraceStore(path, read_only=True) as store:
-        if rollout:
-            found = list(store.rollouts(id=rollout))
-            exact = [one for one in found if one.id == rollout]
-            if not found:
-                raise InputError(f"no rollout's id begins with {rollout!r}")
-            if len(found) > 1 and not exact:
-                raise InputError(
-                    f"{len(found)} rollouts' ids begin with {rollout!r}: {found[0].id}, {found[1].id}, ..."
-                )
-            print_rollout((exact or found)[0], console)
-            return
-        table = Table(box=SIMPLE_HEAD)
-        for column in ("rollout", "question", "gold", "answer", "verdict"):
-            table.add_column(column, overflow="fold")
-        if round_number is not None and round_number not in store.rounds():
-            raise InputError(f"there is no round {round_number}; there are {store.rounds()}")
-        rows = [found for found in store.rollouts(round_number) if right is None or found.verdict.match == right]
-        for row in rows[:limit]:
-            verdict = "failed" if row.status == "infrastructure" else "right" if row.verdict.match else "wrong"
-            table.add_row(row.id, row.question.question, row.question.answer, row.answer, verdict)
-        console.print(table)
-        if len(rows) > limit:
-            console.print(f"{len(rows) - limit} more; see them with --limit")
+    console.print(table)
+    if summary.seconds:
+        rate = summary.tokens / summary.seconds
+        console.print(
+            f"{duration(summary.seconds)}: {summary.tokens:,} tokens written ({rate:.0f} a second), "
+            f"{summary.prompt_tokens:,} read"
+        )

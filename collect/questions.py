@@ -1,58 +1,77 @@
 """Reads questions, and refuses broken files before any model is called."""
 
 import random
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
 from flywheel.errors import InputError
-from flywheel.files import read_jsonl
 from flywheel.records import Question
-from flywheel.workspace import data_folder
 
-_NAMES = {"_id": "id", "gold": "answer", "answer_aliases": "aliases", "type": "kind"}
-"""Field names of HotpotQA, 2WikiMultihopQA and MuSiQue files, and ours."""
+from .rows import read_rows, supporting
+
+_NAMES = {
+    "id": ("_id", "qid", "question_id"),
+    "question": ("Question", "Prompt", "prompt", "query"),
+    "answer": ("Answer", "gold", "gold_answer", "answers", "golden_answers"),
+    "aliases": ("answer_aliases", "answers_aliases"),
+    "kind": ("type", "reasoning_types"),
+}
+"""Names that HotpotQA, 2WikiMultihopQA, MuSiQue, Bamboogle and FRAMES have for our fields, the first found counts."""
 
 
-def read_questions(path: str, split: str = "", limit: int = 0, shuffle_seed: int | None = None) -> list[Question]:
-    """Read a JSON Lines file of questions; `embedded` is the set that ships with Flywheel.
+def read_questions(
+    path: str, split: str = "", limit: int = 0, shuffle_seed: int | None = None, names: Mapping[str, str] | None = None
+) -> list[Question]:
+    """Read questions from a file or a dataset; `embedded` is the set that ships with Flywheel.
 
     Args:
         split: keep only this split, where questions name one.
         limit: keep at most so many (0: all), after shuffling.
+        names: the file's name for a field of ours, where it is none that is known.
 
     Raises:
         InputError: for a missing file, a row without question or answer, or an id that occurs twice; names the line.
     """
-    file = data_folder() / "questions.jsonl" if path == "embedded" else Path(path)
     questions: dict[str, Question] = {}
-    for number, row in read_jsonl(file):
-        question = _question(row, f"{file}:{number}", number)
+    for number, (place, row) in enumerate(read_rows(path), start=1):
+        question = _question(row, place, number, names or {})
         if question.id in questions:
-            raise InputError(f"{file}:{number}: the id {question.id!r} occurs twice")
+            raise InputError(f"{place}: the id {question.id!r} occurs twice")
         questions[question.id] = question
     chosen = [question for question in questions.values() if not split or question.split == split]
     if not chosen:
         splits = ", ".join(sorted({question.split for question in questions.values()}))
         if not splits:
-            raise InputError(f"{file} is empty: it has no questions")
-        raise InputError(f"{file} has no questions{f' of split {split!r} (it has: {splits})' if split else ''}")
+            raise InputError(f"{path} is empty: it has no questions")
+        raise InputError(f"{path} has no questions{f' of split {split!r} (it has: {splits})' if split else ''}")
     if shuffle_seed is not None:
         random.Random(shuffle_seed).shuffle(chosen)
     return chosen[:limit] if limit else chosen
 
 
-def _question(row: dict[str, Any], place: str, number: int) -> Question:
-    named = {_NAMES.get(name, name): value for name, value in row.items()}
-    known = {name: value for name, value in named.items() if name in Question.model_fields and value is not None}
+def _question(row: dict[str, Any], place: str, number: int, names: Mapping[str, str]) -> Question:
+    known = {name: value for name, value in row.items() if name in Question.model_fields and value is not None}
+    known.pop("supporting", None)
+    for name, others in _NAMES.items():
+        found = (row[other] for other in others if row.get(other) is not None)
+        if name not in known and (value := next(found, None)) is not None:
+            known[name] = value
+    for name, theirs in names.items():
+        if row.get(theirs) is None:
+            raise InputError(f"{place}: there is no {theirs!r} to take as {name!r} (it has: {', '.join(row)})")
+        known[name] = row[theirs]
     known.setdefault("id", f"line-{number}")
     if not known.get("split"):
         known.pop("split", None)
+    _spread_answers(known)
+    if isinstance(known.get("kind"), list):
+        known["kind"] = ", ".join(map(str, known["kind"]))
     for name in ("question", "answer"):
         if not isinstance(known.get(name), str) or not known[name].strip():
             raise InputError(f"{place}: a question needs a text in the field {name!r}")
+    known["supporting"] = supporting(row)
     try:
         return Question.model_validate(known)
     except ValidationError as error:
@@ -60,9 +79,37 @@ def _question(row: dict[str, Any], place: str, number: int) -> Question:
         raise InputError(f"{place}: {'.'.join(map(str, detail['loc']))}: {detail['msg']}") from error
 
 
+def _spread_answers(known: dict[str, Any]) -> None:
+    """Several golds in one field: the first is the answer, the others are aliases."""
+    golds = known.get("answer")
+    if isinstance(golds, dict):  # SQuAD's {"text": [...], "answer_start": [...]}
+        golds = golds.get("text")
+    if isinstance(golds, list) and golds and all(isinstance(gold, str) for gold in golds):
+        known["answer"] = golds[0]
+        known.setdefault("aliases", list(dict.fromkeys(golds[1:])))
+
+
+def parse_names(pairs: Sequence[str]) -> dict[str, str]:
+    """`--map question=Prompt` as a mapping of our field names to the file's.
+
+    Raises:
+        InputError: for a field that questions do not have.
+    """
+    names = {}
+    for pair in pairs:
+        ours, _, theirs = pair.partition("=")
+        if ours not in ("id", "question", "answer", "aliases", "kind", "split") or not theirs:
+            raise InputError(
+                f"--map {pair}: expected FIELD=NAME, the field one of id, question, answer, aliases, kind, split"
+            )
+        names[ours] = theirs
+    return names
+
+
 def summarise(questions: Sequence[Question]) -> str:
     """How many questions of which kinds, on one line."""
     kinds: dict[str, int] = {}
     for question in questions:
         kinds[question.kind or "any kind"] = kinds.get(question.kind or "any kind", 0) + 1
-    return f"{len(questions)} questions ({', '.join(f'{count} {kind}' for kind, count in sorted(kinds.items()))})"
+    listed = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda item: -item[1])[:6])
+    return f"{len(questions)} questions ({listed}{', ...' if len(kinds) > 6 else ''})"

@@ -81,7 +81,7 @@ class RecordingModel(Model):  # type: ignore[misc]  # smolagents is untyped here
         """
         sent = tuple(Message(role=message.role.value, content=message.content) for message in messages)
         index = len(self._run.calls)
-        seed = int(sha256(f"{self._seed}:{self._run.id}:{index}")[:8], 16) & 0x7FFFFFFF
+        seed = derived_seed(self._seed, self._run.id, index)
         request = CompletionRequest(
             messages=sent, model=self._model, max_tokens=self._max_tokens, temperature=self._temperature, seed=seed,
             stop=tuple(stop_sequences or ()), session=self._run.id,
@@ -102,6 +102,11 @@ class RecordingModel(Model):  # type: ignore[misc]  # smolagents is untyped here
             raise RepeatedAction
         usage = TokenUsage(completion.prompt_tokens, completion.completion_tokens)
         return ChatMessage(role=MessageRole.ASSISTANT, content=text, token_usage=usage)
+
+
+def derived_seed(*parts: int | str) -> int:
+    """A seed that depends on nothing but its parts, such as the collection's seed, the question and the sample."""
+    return int(sha256(":".join(map(str, parts)))[:8], 16) & 0x7FFFFFFF
 
 
 def _with_closing_tag(completion: Completion) -> str:

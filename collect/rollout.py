@@ -9,13 +9,12 @@ from smolagents.local_python_executor import LocalPythonExecutor, PythonExecutor
 from flywheel.config import Config
 from flywheel.engines import Engine
 from flywheel.errors import FlywheelError, InfrastructureError, InputError
-from flywheel.files import sha256
-from flywheel.grading import grade
-from flywheel.records import Question, Rollout, RolloutStatus
+from flywheel.grading import Grader, grade
+from flywheel.records import UNGRADED, Question, Rollout, RolloutStatus, Verdict
 
 from .agent import RoleAgent
 from .passages import PassageFinder
-from .recording import RecordingModel, RunRecorder
+from .recording import RecordingModel, RunRecorder, derived_seed
 from .sandbox import Sandbox
 from .sources import Source
 from .team import Team
@@ -34,6 +33,7 @@ class Setup:
     sandbox: Sandbox
     round: int
     temperature: float
+    grader: Grader = grade
     model: str = ""
     """Asked for in every role's name; empty asks for the role itself."""
     versions: dict[str, str] = field(default_factory=dict)
@@ -42,28 +42,27 @@ class Setup:
 
 def run_rollout(setup: Setup, question: Question, sample: int) -> Rollout:
     """Run the team once. A failing engine or network becomes a rollout of status `infrastructure`, no exception."""
-    return _Rollout(setup, question, sample).run()
+    return LiveRollout(setup, question, sample).run()
 
 
-def rollout_seed(seed: int, question: str, sample: int) -> int:
-    """Seed of a rollout, which depends on nothing but the collection's seed, the question and the sample."""
-    return int(sha256(f"{seed}:{question}:{sample}")[:8], 16) & 0x7FFFFFFF
+class LiveRollout:
+    """A rollout while it runs: its runs so far, and the first infrastructure failure.
 
-
-class _Rollout:
-    """The state of one rollout while it runs: its runs so far, and the first infrastructure failure."""
+    `record` may be called from another thread at any time, to look on.
+    """
 
     def __init__(self, setup: Setup, question: Question, sample: int) -> None:
         self.setup = setup
         self.question = question
         self.sample = sample
         self.id = f"r{setup.round}/{question.id}/{sample}"
-        self.seed = rollout_seed(setup.config.collect.seed, question.id, sample)
+        self.seed = derived_seed(setup.config.collect.seed, question.id, sample)
         self.runs: list[RunRecorder] = []
         self.failure: FlywheelError | None = None
+        self.started = time.perf_counter()
 
     def run(self) -> Rollout:
-        started = time.perf_counter()
+        """Run the team to its end."""
         status: RolloutStatus = "finished"
         answer = failure = ""
         try:
@@ -78,10 +77,21 @@ class _Rollout:
             raise  # a model name that is not served would fail every rollout
         except Exception as error:  # one odd rollout must not end a week of collection
             status, failure = "infrastructure", f"unexpected {type(error).__name__}: {error}"
+        try:
+            verdict = self.setup.grader(answer, self.question.golds, self.question.question)
+        except InfrastructureError as error:  # of a judge
+            status, failure = "infrastructure", failure or str(error)
+            verdict = UNGRADED
+        return self.record(answer, status, failure, verdict)
+
+    def record(
+        self, answer: str = "", status: RolloutStatus = "finished", failure: str = "", verdict: Verdict = UNGRADED
+    ) -> Rollout:
+        """What there is of the rollout, as a frozen record."""
         return Rollout(
             id=self.id, question=self.question, sample=self.sample, seed=self.seed, round=self.setup.round,
-            status=status, answer=answer, verdict=grade(answer, self.question.golds),
-            runs=tuple(run.record() for run in self.runs), seconds=round(time.perf_counter() - started, 3),
+            status=status, answer=answer, verdict=verdict,
+            runs=tuple(run.record() for run in list(self.runs)), seconds=round(time.perf_counter() - self.started, 3),
             failure=failure, prompt=self.setup.config.team.prompt, history=self.setup.config.team.history,
         )  # fmt: skip
 

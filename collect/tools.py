@@ -10,7 +10,7 @@ from .recording import RunRecorder
 from .sources import PageUnavailable
 
 if TYPE_CHECKING:
-    from .rollout import _Rollout
+    from .rollout import LiveRollout
 
 _QUERY = {"query": {"type": "string", "description": "What to look for."}}
 
@@ -21,7 +21,7 @@ class TeamTool(Tool):  # type: ignore[misc]  # smolagents is untyped here
     output_type = "string"
     skip_forward_signature_validation = True
 
-    def __init__(self, rollout: "_Rollout", run: RunRecorder, page: str) -> None:
+    def __init__(self, rollout: "LiveRollout", run: RunRecorder, page: str) -> None:
         super().__init__()
         self.rollout = rollout
         self.run = run
@@ -70,6 +70,8 @@ class SearchWikipedia(TeamTool):
 
     def answer(self, query: str = "") -> str:  # type: ignore[override]
         """List pages with their summaries."""
+        if not query:
+            return "The query is empty. Name the thing that the page is about."
         settings = self.rollout.setup.config.source
         found = self.rollout.setup.source.search(query, settings.results)
         if not found:
@@ -102,11 +104,18 @@ class RetrievePassages(TeamTool):
 
     def answer(self, query: str = "") -> str:  # type: ignore[override]
         """Show the passages closest to the query."""
+        if not query:
+            return "The query is empty. Say what you look for, in words that the page would use."
         page = self.rollout.setup.source.page(self.page)
-        passages = self.rollout.setup.passages.find(page.text, query)
+        limit = self.rollout.setup.config.source.page_characters
+        passages = self.rollout.setup.passages.find(page.text[:limit], query)
         if not passages:
-            return f"The page {page.title!r} is empty."
-        return "\n".join(f"Passage {number}: {text}" for number, text in enumerate(passages, start=1))
+            return f"The page {page.title!r} is empty. Say so in your report, so that another page can be tried."
+        found = "\n".join(f"Passage {number}: {text}" for number, text in enumerate(passages, start=1))
+        if len(page.text) > limit:
+            found += f"\n(The page is very long, and only its first {limit:,} characters were searched."
+            found += " If the fact is not here, say in your report that a page on a narrower subject may have it.)"
+        return found
 
 
 TOOLS: dict[str, type[TeamTool]] = {
@@ -114,6 +123,6 @@ TOOLS: dict[str, type[TeamTool]] = {
 }
 
 
-def make_tools(names: tuple[str, ...], rollout: "_Rollout", run: RunRecorder, page: str) -> list[Tool]:
+def make_tools(names: tuple[str, ...], rollout: "LiveRollout", run: RunRecorder, page: str) -> list[Tool]:
     """Fresh tools for one agent run."""
     return [TOOLS[name](rollout, run, page) for name in names]

@@ -13,12 +13,16 @@ from flywheel.stages import stage
 # name: (module, in a stage or in the core; what `flywheel --help` says)
 COMMANDS = {
     "init": ("flywheel.commands.init", "Make a workspace."),
+    "ask": ("collect.commands.ask", "Put one question to the team and watch it work."),
     "collect": ("collect.commands.collect", "Run the team over questions and record every model call."),
-    "show": ("collect.commands.show", "List rollouts, or print one as a tree."),
+    "show": ("collect.trace_commands.show", "List rollouts, or print one as a tree."),
+    "export": ("collect.trace_commands.export", "Write rollouts to JSON Lines, Parquet or a Hugging Face dataset."),
+    "import": ("collect.trace_commands.import_", "Read exported rollouts, or another workspace's, into this one."),
     "select": ("train.commands.select", "Turn correct runs into training rows, and count what is dropped."),
     "train": ("train.commands.train", "Train one LoRA adapter per role."),
     "serve": ("serve.commands.serve", "Serve the base and all adapters over OpenAI's API."),
     "evaluate": ("flywheel.commands.evaluate", "Compare the base team with the adapter team on held-out questions."),
+    "grade": ("flywheel.commands.grade", "Grade predictions against gold answers."),
     "demo": ("flywheel.commands.demo", "Turn the wheel once on the embedded model and encyclopedia."),
     "config": ("flywheel.commands.config", "Print every setting of a workspace."),
 }

@@ -1,6 +1,8 @@
 """The commands of the core: `init`, `config`, `evaluate` and `demo`."""
 
+import json
 import re
+import sys
 from pathlib import Path
 
 import click
@@ -10,6 +12,8 @@ from flywheel.engines import open_engine
 from flywheel.errors import InputError
 from flywheel.evaluate import Arm, arm_store, as_json, compare, print_evaluation, run_arm
 from flywheel.files import sha256, write_text
+from flywheel.grading import GraderName, open_grader
+from flywheel.grading.pairs import read_pairs
 from flywheel.options import (
     adapter_options,
     chosen_adapters,
@@ -17,6 +21,8 @@ from flywheel.options import (
     engine_option,
     open_workspace,
     question_options,
+    source_config,
+    source_options,
     versions_by_role,
 )
 from flywheel.records import BASE
@@ -26,9 +32,12 @@ from flywheel.workspace import Workspace
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path), default=".")
-@click.option("--contact", default="", help="E-mail address or URL that Wikipedia is told as the operator's contact.")
-def init(folder: Path, contact: str) -> None:
+@click.option("--contact", help="E-mail address or URL that Wikipedia is told as the operator's contact.")
+def init(folder: Path, contact: str | None) -> None:
     """Make a workspace in FOLDER: settings, traces, datasets, adapters and reports live there."""
+    if contact is None:
+        question = "Contact for Wikipedia's operators, an e-mail address or URL (empty if you will not use Wikipedia)"
+        contact = click.prompt(question, default="", show_default=False) if sys.stdin.isatty() else ""
     workspace = Workspace.create(folder, contact=contact)
     click.echo(f"made a workspace in {workspace.folder}; its settings are in flywheel.toml")
 
@@ -37,8 +46,6 @@ def init(folder: Path, contact: str) -> None:
 @click.pass_context
 def config(context: click.Context) -> None:
     """Print every setting with its value, as TOML."""
-    import json
-
     for section, values in open_workspace(context).config.model_dump().items():
         click.echo(f"[{section}]")
         for key, value in values.items():
@@ -48,6 +55,7 @@ def config(context: click.Context) -> None:
 
 @click.command()
 @question_options(split="test")
+@source_options
 @engine_option
 @adapter_options
 @click.option(
@@ -55,22 +63,30 @@ def config(context: click.Context) -> None:
 )
 @click.pass_context
 def evaluate(
-    context: click.Context, questions: str, split: str, limit: int | None, shuffle: int | None, engine: str | None,
-    adapters: tuple[str, ...], no_adapters: bool, name: str | None,
+    context: click.Context, questions: str, split: str, limit: int | None, shuffle: int | None,
+    names: tuple[str, ...], source: str | None, offline: bool, engine: str | None, adapters: tuple[str, ...],
+    no_adapters: bool, name: str | None,
 ) -> None:  # fmt: skip
     """Compare the base with the adapters on held-out questions: the same questions and seeds for both.
 
     Prints exact match, F1 and match with 95% bootstrap intervals and McNemar's exact test, and keeps them in reports/.
     """
     workspace = open_workspace(context)
-    chosen = stage("collect.questions").read_questions(questions, split, limit or 0, shuffle)
+    reader = stage("collect.questions")
+    chosen = reader.read_questions(questions, split, limit or 0, shuffle, reader.parse_names(names))
     trained = sorted({question.id for question in chosen if question.split == "train"})
     if trained:
         click.echo(f"warning: {len(trained)} of these questions are of the training split", err=True)
     active = chosen_adapters(workspace, adapters, no_adapters)
     if not active and not no_adapters:
         raise InputError("there are no adapters to compare with the base; make some with: flywheel train --all")
-    settings = workspace.config.model_copy(update={"engine": engine_config(workspace.config.engine, engine)})
+    configured = workspace.config
+    settings = configured.model_copy(
+        update={
+            "engine": engine_config(configured.engine, engine),
+            "source": source_config(configured.source, source, offline, questions),
+        }
+    )
     arms = [Arm(BASE, settings, model=BASE)]
     if active:
         arms.append(Arm("adapters", settings, versions=versions_by_role(active)))
@@ -89,6 +105,31 @@ def evaluate(
     if active:
         click.echo(f"adapters: {', '.join(active)}")
     click.echo(f"kept in {folder}; see rollouts with: flywheel show --store {arm_store(folder, arms[-1].name)}")
+
+
+@click.command()
+@click.option(
+    "--pairs",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="JSON Lines of {question, gold, aliases, prediction}; question and aliases may be missing.",
+)
+@click.option("--grader", type=click.Choice(["match", "gaia"]), default="match", show_default=True)
+def grade(pairs: Path, grader: GraderName) -> None:
+    """Grade predictions: one line of JSON for each, with exact match, F1, match and its reason."""
+    graded = open_grader(grader)
+    verdicts = []
+    for row in list(read_pairs(pairs)):
+        verdict = graded(row.prediction, (row.gold, *row.aliases), row.question)
+        verdicts.append(verdict)
+        line = {"em": verdict.exact_match, "f1": verdict.f1, "match": verdict.match, "reason": verdict.reason}
+        click.echo(json.dumps(line, ensure_ascii=False))
+    size = max(1, len(verdicts))
+    click.echo(
+        f"{len(verdicts)} pairs: exact match {sum(one.exact_match for one in verdicts) / size:.1%}, "
+        f"F1 {sum(one.f1 for one in verdicts) / size:.1%}, match {sum(one.match for one in verdicts) / size:.1%}",
+        err=True,
+    )
 
 
 @click.command()

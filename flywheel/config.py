@@ -63,15 +63,24 @@ class EngineConfig(Section):
 class SourceConfig(Section):
     """Where pages come from."""
 
-    kind: Literal["wikipedia", "corpus"] = "wikipedia"
+    kind: Literal["wikipedia", "zim", "corpus", "questions"] = "wikipedia"
     path: str = ""
-    """For `corpus`: a pages.jsonl of {title, text}; `embedded` is the encyclopedia that ships with Flywheel."""
+    """For `corpus`: a pages.jsonl of {title, text}, or questions with their paragraphs; `embedded` is the encyclopedia
+    that ships with Flywheel. For `zim`: a Kiwix file. For `questions`: their file, if not the one of --questions."""
     contact: str = ""
     """For `wikipedia`: an e-mail address or URL for the User-Agent, which Wikimedia's policy asks for."""
     language: str = "en"
+    url: str = ""
+    """For `wikipedia`: api.php of another MediaWiki in place of Wikipedia's."""
+    requests_per_second: float = Field(5.0, gt=0)
+    """For `wikipedia`: most requests of all rollouts together."""
+    offline: bool = False
+    """For `wikipedia`: answer from the cache alone."""
     results: int = Field(5, ge=1)
     """Pages per search."""
     summary_characters: int = Field(1000, ge=50)
+    page_characters: int = Field(400_000, ge=1000)
+    """Of longer pages only the beginning is searched, and the model is told so."""
     passages: int = Field(5, ge=1)
     """Passages per retrieval."""
     passage_characters: int = Field(512, ge=50)
@@ -89,6 +98,8 @@ class CollectConfig(Section):
     concurrency: int = Field(8, ge=1)
     """Rollouts at once."""
     seed: int = 0
+    grader: Literal["match", "gaia", "judge"] = "match"
+    """What decides whether an answer is right; `judge` has the engine's base model decide where `match` says no."""
     executor: Literal["monty", "local"] = "monty"
     """`monty` is a sandbox; `local` is smolagents' own interpreter, which is not a security boundary."""
 

@@ -24,7 +24,7 @@ from flywheel.files import write_text
 from flywheel.progress import duration
 from flywheel.records import BASE, Question
 from flywheel.stages import stage
-from flywheel.store import TraceStore
+from flywheel.store import RolloutFilter, TraceStore
 from flywheel.teacher import teacher_engine
 from flywheel.workspace import ROLES, Workspace, processors
 
@@ -213,7 +213,7 @@ class _Demo:
     def collect_own(self, questions: Sequence[Question]) -> None:
         """Record the team's own rollouts, with the warm-start adapters, from a served base."""
         with TraceStore(self.workspace.traces) as store:
-            if len(store.finished(OWN_ROUND)) == len(questions) * self.plan.samples:
+            if len(store.verdicts(OWN_ROUND)) == len(questions) * self.plan.samples:
                 return
         with self._serving([WARM]) as engine:
             temperature = self.workspace.config.collect.temperature
@@ -290,7 +290,7 @@ class _Demo:
                 questions, self.workspace.config, engine, store, self.workspace.cache, round=round, samples=samples,
                 temperature=temperature, versions=versions,
             )  # fmt: skip
-            rollouts = list(store.rollouts(round))
+            rollouts = list(store.rollouts(RolloutFilter(round=round)))
         if summary.interrupted:
             raise KeyboardInterrupt
         if summary.infrastructure:

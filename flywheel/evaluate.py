@@ -16,7 +16,7 @@ from flywheel.files import sha256
 from flywheel.records import BASE, Question, Record, Rollout
 from flywheel.stages import stage
 from flywheel.statistics import bootstrap_interval, mcnemar_exact
-from flywheel.store import TraceStore
+from flywheel.store import RolloutFilter, TraceStore
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def run_arm(arm: Arm, questions: Sequence[Question], engine: Engine, folder: Pat
             raise KeyboardInterrupt
         if summary.infrastructure:
             raise InfrastructureError(f"{summary.infrastructure} rollouts of {arm.name} failed: {summary.failure}")
-        by_id = {rollout.question.id: rollout for rollout in store.rollouts(0)}
+        by_id = {rollout.question.id: rollout for rollout in store.rollouts(RolloutFilter(round=0))}
     return [by_id[question.id] for question in questions]
 
 

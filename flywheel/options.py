@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from flywheel.config import EngineConfig
+from flywheel.config import EngineConfig, SourceConfig
 from flywheel.errors import InputError
 from flywheel.workspace import Workspace
 
@@ -25,15 +25,38 @@ def engine_option(command: Command) -> Command:
     return click.option("--engine", metavar="KIND[:MODEL]", help=text)(command)
 
 
+def source_options(command: Command) -> Command:
+    """`--source KIND[:PATH]` and `--offline`."""
+    text = "Answer from what earlier runs have fetched, without the network [source.offline]."
+    command = click.option("--offline", is_flag=True, help=text)(command)
+    text = (
+        "Pages in place of the configured ones: wikipedia, zim:FILE, corpus:FILE, or questions, the paragraphs that "
+        "come with the questions."
+    )
+    return click.option("--source", metavar="KIND[:PATH]", help=text)(command)
+
+
 def question_options(split: str) -> Callable[[Command], Command]:
     """Which questions to take."""
 
     def add(command: Command) -> Command:
         for option in (
+            click.option(
+                "--map",
+                "names",
+                multiple=True,
+                metavar="FIELD=NAME",
+                help="The file's name for a field: id, question, answer, aliases, kind or split. May be repeated.",
+            ),
             click.option("--shuffle", type=int, metavar="SEED", help="Shuffle before --limit."),
             click.option("--limit", type=click.IntRange(min=1), help="Take at most so many questions."),
             click.option("--split", default=split, show_default=True, help="Take this split; '' takes all."),
-            click.option("--questions", required=True, metavar="FILE", help="JSON Lines file, or `embedded`."),
+            click.option(
+                "--questions",
+                required=True,
+                metavar="FILE",
+                help="JSON Lines, JSON, CSV or Parquet, `hf:dataset[/config][:split]`, or `embedded`.",
+            ),
         ):
             command = option(command)
         return command
@@ -79,3 +102,26 @@ def engine_config(configured: EngineConfig, text: str | None) -> EngineConfig:
     if target:
         change["url" if kind == "openai" else "model"] = target
     return configured.model_copy(update=change)
+
+
+def source_config(
+    configured: SourceConfig, text: str | None, offline: bool = False, questions: str = ""
+) -> SourceConfig:
+    """The source's settings, changed by `--source` and `--offline`.
+
+    Args:
+        questions: the file of questions, whose paragraphs `questions` takes.
+
+    Raises:
+        InputError: for an unknown kind.
+    """
+    change: dict[str, Any] = {"offline": True} if offline else {}
+    if text:
+        kind, _, path = text.partition(":")
+        if kind not in ("wikipedia", "zim", "corpus", "questions"):
+            raise InputError(f"unknown source {kind!r}; sources are wikipedia, zim, corpus and questions")
+        change |= {"kind": kind, "path": path}
+    changed = configured.model_copy(update=change)
+    if changed.kind == "questions" and not changed.path:
+        changed = changed.model_copy(update={"path": questions})
+    return changed

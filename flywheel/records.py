@@ -40,6 +40,13 @@ class Evidence(Record):
     """The sub-question that asks for this fact."""
 
 
+class Support(Record):
+    """A text that a dataset names as evidence for an answer."""
+
+    page: str
+    text: str
+
+
 class Question(Record):
     """A question with its gold answer."""
 
@@ -54,6 +61,8 @@ class Question(Record):
     wording: int | None = None
     """Which of several phrasings of the same question this is (embedded encyclopedia only)."""
     evidence: tuple[Evidence, ...] = ()
+    supporting: tuple[Support, ...] = ()
+    """What the answer rests on, where the dataset says so; shows where a failure began, and is hidden from models."""
     operation: Operation | None = None
     """How the answer follows from the evidence."""
 
@@ -73,6 +82,9 @@ class Verdict(Record):
     match: bool
     """What a careful person would accept: exact match, or the same number, date or name in other words."""
     reason: str
+
+
+UNGRADED = Verdict(exact_match=False, f1=0.0, match=False, reason="not graded")
 
 
 class Call(Record):

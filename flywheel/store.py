@@ -7,7 +7,9 @@ Messages are stored once (system prompts repeat thousands of times); a call list
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -37,6 +39,44 @@ CREATE TABLE calls (
     seconds REAL NOT NULL, code TEXT, observation TEXT, error TEXT);
 CREATE INDEX calls_by_run ON calls (run_id, position);
 """
+
+
+@dataclass(frozen=True)
+class RolloutFilter:
+    """Which rollouts are meant; what is None does not matter."""
+
+    round: int | None = None
+    id: str | None = None
+    """The start of the id is enough."""
+    right: bool | None = None
+    """By `match`; rollouts that met an infrastructure failure are neither right nor wrong."""
+    role: str | None = None
+    status: str | None = None
+    """How an agent run ended (of `role`, if given); or `infrastructure`."""
+    question: str | None = None
+    """Part of the question's text or id, in upper or lower case."""
+
+    def condition(self) -> tuple[str, list[int | str]]:
+        """SQL for a WHERE, and its values."""
+        parts: list[tuple[str, list[int | str]]] = [("1", [])]
+        if self.round is not None:
+            parts.append(("round = ?", [self.round]))
+        if self.id is not None:
+            parts.append(("substr(id, 1, length(?)) = ?", [self.id, self.id]))
+        if self.right is not None:
+            parts.append(("status = 'finished' AND match = ?", [int(self.right)]))
+        if self.question is not None:
+            text = "instr(lower(json_extract(question, '$.question') || ' ' || question_id), lower(?)) > 0"
+            parts.append((text, [self.question]))
+        if self.status == "infrastructure":
+            parts.append(("status = 'infrastructure'", []))
+        status = None if self.status == "infrastructure" else self.status
+        wanted = [(name, value) for name, value in (("role", self.role), ("status", status)) if value is not None]
+        if wanted:
+            same = " AND ".join(f"agent_runs.{name} = ?" for name, _ in wanted)
+            text = f"EXISTS (SELECT 1 FROM agent_runs WHERE rollout_id = rollouts.id AND {same})"
+            parts.append((text, [value for _, value in wanted]))
+        return " AND ".join(text for text, _ in parts), [value for _, values in parts for value in values]
 
 
 class TraceStore:
@@ -149,18 +189,19 @@ class TraceStore:
             row = self._database.execute(insert, (digest, message.role, message.content)).fetchone()
         return int(row[0])
 
-    def finished(self, round: int) -> set[tuple[str, int]]:
-        """(question id, sample) of each rollout of the round that need not be made again."""
-        query = "SELECT question_id, sample FROM rollouts WHERE round = ? AND status = 'finished'"
-        return {(question, sample) for question, sample in self._read(query, (round,))}
+    def verdicts(self, round: int) -> dict[tuple[str, int], bool]:
+        """Whether each rollout of the round that need not be made again was right, by (question id, sample)."""
+        query = "SELECT question_id, sample, match FROM rollouts WHERE round = ? AND status = 'finished'"
+        return {(question, sample): bool(match) for question, sample, match in self._read(query, (round,))}
 
     def rounds(self) -> list[int]:
         """The rounds that hold rollouts."""
         return [number for (number,) in self._read("SELECT DISTINCT round FROM rollouts ORDER BY round")]
 
-    def count(self) -> int:
+    def count(self, chosen: RolloutFilter | None = None) -> int:
         """Number of rollouts."""
-        return int(self._read("SELECT COUNT(*) FROM rollouts")[0][0])
+        where, values = (chosen or RolloutFilter()).condition()
+        return int(self._read(f"SELECT COUNT(*) FROM rollouts WHERE {where}", values)[0][0])
 
     def meta(self, key: str) -> str | None:
         """A remark stored beside the rollouts."""
@@ -171,16 +212,47 @@ class TraceStore:
         """Store a remark beside the rollouts."""
         self._read("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
-    def rollouts(self, round: int | None = None, id: str | None = None) -> Iterator[Rollout]:
-        """Read rollouts back, oldest first, of one round or by one id (or the start of one) where given."""
-        query = "SELECT * FROM rollouts WHERE 1"
-        values: list[int | str] = []
-        if round is not None:
-            query, values = query + " AND round = ?", [*values, round]
-        if id is not None:
-            query, values = query + " AND substr(id, 1, length(?)) = ?", [*values, id, id]
-        for row in self._read(query + " ORDER BY round, rowid", values):
-            yield self._rollout(row)
+    def rollouts(self, chosen: RolloutFilter | None = None, limit: int = -1) -> Iterator[Rollout]:
+        """Read rollouts back, oldest first.
+
+        Args:
+            chosen: which ones; all if None.
+            limit: at most so many, if not negative.
+        """
+        where, values = (chosen or RolloutFilter()).condition()
+        # ids first: a reader of thousands of rollouts must not hold them all in memory
+        query = f"SELECT id FROM rollouts WHERE {where} ORDER BY round, rowid LIMIT ?"
+        for (id,) in self._read(query, (*values, limit)):
+            for row in self._read("SELECT * FROM rollouts WHERE id = ?", (id,)):
+                yield self._rollout(row)
+
+    def merge(self, rollouts: Iterable[Rollout]) -> Counter[str]:
+        """Add rollouts that are not here yet; what is here stays, except that a finished one replaces a failed one.
+
+        Returns:
+            How many were `new`, `known`, `replaced` (a failed one), and how many were left out because the store has
+            another rollout of that round, question and sample (`differs`).
+
+        Raises:
+            InfrastructureError: when the disk refuses.
+        """
+        counts: Counter[str] = Counter()
+        for rollout in rollouts:
+            key = (rollout.round, rollout.question.id, rollout.sample)
+            here = self._read("SELECT * FROM rollouts WHERE round = ? AND question_id = ? AND sample = ?", key)
+            old = self._rollout(here[0]) if here else None
+            if old is None:
+                counts["new"] += 1
+            elif old == rollout:
+                counts["known"] += 1
+                continue
+            elif old.status == "infrastructure" and rollout.status == "finished":
+                counts["replaced"] += 1
+            else:
+                counts["differs"] += 1
+                continue
+            self.add(rollout)
+        return counts
 
     def _rollout(self, row: Sequence[Any]) -> Rollout:
         (

@@ -32,7 +32,8 @@ kind = "transformers"
 model = "Qwen/Qwen2.5-7B-Instruct"
 
 [source]
-# wikipedia (live) or corpus (a pages.jsonl; path = "embedded" is the encyclopedia that ships with Flywheel)
+# wikipedia (live), zim (a Kiwix file), corpus (a pages.jsonl; path = "embedded" is the encyclopedia that ships with
+# Flywheel) or questions (the paragraphs that come with the questions)
 kind = "wikipedia"
 # Wikimedia asks for a way to reach whoever runs a bot: an e-mail address or a URL.
 contact = {contact}

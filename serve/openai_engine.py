@@ -1,6 +1,9 @@
 """The engine `openai`: any server that speaks OpenAI's chat completions, ours included."""
 
+import itertools
 import os
+import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,7 @@ class OpenAIEngine:
     def __init__(self, url: str, key: str, timeout: float, model: str) -> None:
         self._url = url.rstrip("/")
         self._model = model
+        self._timeout = timeout
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS)
         self._client = httpx.Client(headers=headers, timeout=httpx.Timeout(timeout, connect=10.0), limits=limits)
@@ -91,6 +95,20 @@ class OpenAIEngine:
         """Close all connections."""
         self._client.close()
 
+    def _patiently(self, method: str, path: str, body: dict[str, Any] | None) -> httpx.Response:
+        """Send, and send again while the server says that it is full, for as long as one call may take."""
+        deadline = time.monotonic() + self._timeout
+        for attempt in itertools.count():
+            try:
+                reply = self._client.request(method, self._url + path, json=body)
+            except httpx.HTTPError as error:
+                raise InfrastructureError(f"no answer from {self._url}: {error or type(error).__name__}") from error
+            wait = _wait(reply, attempt)
+            if reply.status_code not in (429, 503) or time.monotonic() + wait > deadline:
+                return reply
+            time.sleep(wait)
+        raise AssertionError
+
     def _served_name(self, model: str) -> str:
         if model in self._models:
             return model
@@ -103,10 +121,7 @@ class OpenAIEngine:
         raise InputError(f"{self._url} serves {', '.join(self._models)}; say which to use with -o engine.model=NAME")
 
     def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        try:
-            reply = self._client.request(method, self._url + path, json=body)
-        except httpx.HTTPError as error:
-            raise InfrastructureError(f"no answer from {self._url}: {error or type(error).__name__}") from error
+        reply = self._patiently(method, path, body)
         if reply.is_success:
             try:
                 return reply.json()
@@ -121,6 +136,15 @@ class OpenAIEngine:
         if reply.status_code in (400, 401, 403, 404, 422):
             raise InputError(message)
         raise InfrastructureError(message)
+
+
+def _wait(reply: httpx.Response, attempt: int) -> float:
+    """Seconds that a busy server asks to wait, or else longer each time; not the same for all who wait."""
+    try:
+        asked = float(reply.headers.get("Retry-After", ""))
+    except ValueError:
+        asked = min(0.5 * 2**attempt, 30.0)
+    return max(0.0, asked) * random.uniform(1.0, 1.25)
 
 
 def _one_line(text: str) -> str:

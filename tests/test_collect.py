@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from collect.collector import Summary, collect
-from collect.passages import PassageFinder, split_passages
+from collect.passages import PassageFinder
 from collect.questions import read_questions
 from collect.rollout import Setup, run_rollout
 from collect.sandbox import Sandbox
-from collect.sources import Page, PageUnavailable, open_source
+from collect.sources import open_source
 from collect.team import WIKIPEDIA
-from flywheel.config import Config, SourceConfig, validate
+from flywheel.config import validate
 from flywheel.engines import CompletionRequest
 from flywheel.engines.scripted import ScriptedEngine
-from flywheel.errors import ContextExceeded, InfrastructureError, InputError
+from flywheel.errors import ContextExceeded, InfrastructureError
 from flywheel.records import Question, Rollout
 from flywheel.store import TraceStore
 from flywheel.teacher import teacher_engine
@@ -166,7 +166,7 @@ def test_page_search_ends_with_its_last_observation_and_no_further_call(run: Cal
         ('print(search_info("capital"))', "search_info(query, page)"),
         ('print(search_wikipedia("xyzzy"))', "No page was found"),
         ('print(search_wikipedia("a", "b", "c"))', "Call it as search_wikipedia(query)"),
-        ('print(search_wikipedia(""))', "No page was found"),
+        ('print(search_wikipedia(""))', "The query is empty"),
         ("print(unknown_tool(1))", "Error: NameError"),
     ],
 )
@@ -287,10 +287,11 @@ def test_collection_goes_on_where_it_stopped(tmp_path: Path, training_questions:
         return teacher._script(request)
 
     first, _ = _collect(tmp_path, ScriptedEngine(failing), chosen, concurrency=2)
-    assert 0 < first.infrastructure < 12
+    assert first.gave_up  # the engine is gone, and the other questions wait for its return
+    assert first.rollouts < 12
     second, rollouts = _collect(tmp_path, teacher, chosen)
-    assert second.skipped == 12 - first.infrastructure
-    assert second.rollouts == first.infrastructure
+    assert second.skipped == first.rollouts - first.infrastructure > 0
+    assert second.rollouts == 12 - second.skipped
     unbroken, expected = _collect(tmp_path / "other", teacher, chosen)
     assert unbroken.exact == 12
 
@@ -303,100 +304,3 @@ def test_collection_goes_on_where_it_stopped(tmp_path: Path, training_questions:
         )  # fmt: skip
 
     assert timeless(rollouts) == timeless(expected)
-
-
-@pytest.mark.parametrize(
-    ("rows", "reason"),
-    [
-        ([{"question": "?"}], "rows.jsonl:1: a question needs a text in the field 'answer'"),
-        ([{"id": "a", "question": "?", "answer": "!"}] * 2, "rows.jsonl:2: the id 'a' occurs twice"),
-        ([{"question": " ", "answer": "!"}], "rows.jsonl:1"),
-        ([{"question": "?", "answer": "!", "aliases": "x"}], "rows.jsonl:1: aliases"),
-        ([], "has no questions"),
-    ],
-)
-def test_broken_questions_are_refused(write_rows: Callable[..., Path], rows: list[object], reason: str) -> None:
-    with pytest.raises(InputError, match=reason):
-        read_questions(str(write_rows("rows.jsonl", rows)))
-
-
-def test_question_files_of_the_field_are_read(write_rows: Callable[..., Path]) -> None:
-    rows = [
-        {
-            "_id": "5a",
-            "question": "Who?",
-            "answer": "She",
-            "type": "bridge",
-            "level": "hard",
-            "context": [["T", ["s"]]],
-        },
-        {"id": "2hop", "question": "Where?", "answer": "There", "answer_aliases": ["Over there"], "paragraphs": []},
-    ]
-    first, second = read_questions(str(write_rows("rows.jsonl", rows)))
-    assert (first.id, first.kind, first.split) == ("5a", "bridge", "train")
-    assert second.golds == ("There", "Over there")
-    with pytest.raises(InputError, match="no questions of split 'test'"):
-        read_questions(str(write_rows("rows.jsonl", rows)), split="test")
-
-
-@pytest.mark.parametrize(
-    ("rows", "reason"),
-    [
-        ([{"text": "a"}], "pages.jsonl:1: a page needs a title"),
-        ([{"title": "a", "text": ""}], "pages.jsonl:1: the page 'a' needs a text"),
-    ],
-)
-def test_a_broken_corpus_is_refused(
-    write_rows: Callable[..., Path], tmp_path: Path, rows: list[object], reason: str
-) -> None:
-    path = write_rows("pages.jsonl", rows)
-    with pytest.raises(InputError, match=reason):
-        open_source(SourceConfig(kind="corpus", path=str(path)), tmp_path)
-    with pytest.raises(InputError, match="no such file"):
-        open_source(SourceConfig(kind="corpus", path="nowhere.jsonl"), tmp_path)
-
-
-def test_equal_titles_with_different_texts_are_kept_apart(write_rows: Callable[..., Path], tmp_path: Path) -> None:
-    rows = [{"title": "Mercury", "text": text} for text in ("A planet.", "A metal.", "A planet.")]
-    source = open_source(SourceConfig(kind="corpus", path=str(write_rows("pages.jsonl", rows))), tmp_path)
-    assert [source.page(title).text for title in ("Mercury", "mercury (2)")] == ["A planet.", "A metal."]
-    assert {page.title for page in source.search("mercury", 5)} == {"Mercury", "Mercury (2)"}
-    assert source.search('"; DROP TABLE pages; --', 5) == []
-    with pytest.raises(PageUnavailable, match="no page 'Mercury \\(3\\)'"):
-        source.page("Mercury (3)")
-
-
-def test_passages_cover_the_text_and_tear_no_word() -> None:
-    text = " ".join(f"word{number}" for number in range(400))
-    passages = split_passages(text, 200, 80)
-    assert all(len(passage) <= 200 for passage in passages)
-    words = [word for passage in passages for word in passage.split()]
-    assert set(words) == set(text.split())
-    assert split_passages("", 200, 80) == []
-    assert "".join(split_passages("x" * 1000, 100, 0)) == "x" * 1000
-    with pytest.raises(InputError, match="smaller"):
-        PassageFinder(SourceConfig(passage_characters=100, passage_overlap=100))
-
-
-def test_the_closest_passage_is_found() -> None:
-    facts = ["The bakery sells rye bread.", "Volcanoes erupt molten lava.", "The orchestra played a symphony."]
-    text = "\n\n".join(fact + " " * 0 + " Filler about nothing in particular." * 3 for fact in facts)
-    finder = PassageFinder(SourceConfig(passages=1, passage_characters=140, passage_overlap=10))
-    assert "symphony" in finder.find(text, "classical music concert")[0]
-    assert "bread" in finder.find(text, "food from grain")[0]
-
-
-def test_a_short_page_is_shown_whole_without_a_model() -> None:
-    finder = PassageFinder(SourceConfig(embedder="/nowhere"))
-    assert finder.find("Only this.", "anything") == ["Only this."]
-    with pytest.raises(InputError, match="cannot load the embedder /nowhere"):
-        finder.find("words " * 2000, "anything")
-
-
-def test_wikipedia_needs_a_contact(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="contact"):
-        open_source(Config().source, tmp_path)
-
-
-def test_a_page_has_a_summary() -> None:
-    assert Page("T", "Lead one.\nLead two.\n\n== Section ==\nMore.").summary == "Lead one.\nLead two."

@@ -1,4 +1,4 @@
-"""Records, store, settings, grading, statistics and workspace."""
+"""Records, store, settings, statistics and workspace."""
 
 import json
 import sqlite3
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from flywheel.config import Config, load_config
 from flywheel.errors import DataError, InfrastructureError, InputError
 from flywheel.files import read_jsonl, write_text
-from flywheel.grading import exact_match, grade, normalise, token_f1
+from flywheel.grading import grade
 from flywheel.records import AgentRun, Call, Message, Question, Rollout, Verdict
 from flywheel.statistics import bootstrap_interval, mcnemar_exact
 from flywheel.store import FORMAT_VERSION, TraceStore
@@ -62,8 +62,8 @@ def test_the_store_gives_back_what_was_added(rows: list[Rollout]) -> None:
             store.add(rollout)
         last = {rollout.id: rollout for rollout in rows}
         assert {rollout.id: rollout for rollout in store.rollouts()} == last
-        done = {(rollout.question.id, 0) for rollout in last.values() if rollout.status == "finished"}
-        assert store.finished(1) == done
+        done = {(row.question.id, 0): row.verdict.match for row in last.values() if row.status == "finished"}
+        assert store.verdicts(1) == done
 
 
 def _rollout(number: int, text: str = "seen") -> Rollout:
@@ -184,46 +184,6 @@ def test_a_workspace_of_another_version_is_refused(tmp_path: Path) -> None:
         Workspace(tmp_path / "w")
     with pytest.raises(InputError, match="not a workspace"):
         Workspace(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("prediction", "gold", "exact", "match"),
-    [
-        ("The Eiffel Tower!", "eiffel tower", True, True),
-        ("December 14, 1990", "14 December 1990", False, True),
-        ("41 years", "41", False, True),
-        ("5", "five", False, True),
-        ("1990-1995", "1990–1995", False, True),
-        ("21 million", "2.1 million", True, False),
-        ("27 km", "28 km", False, False),
-        ("28 m", "28 km", False, False),
-        ("yes, both are", "yes", False, True),
-        ("No information was found.", "no", False, False),
-        ("no", "No", True, True),
-        ("", "The The", True, False),
-        ("not Mark Twain", "Mark Twain", False, False),
-        ("21", "1", False, False),
-        ("1,234", "1234", True, True),
-        ("Emily Bronte", "Emily Brontë", False, True),
-        ("8.0", "8", False, True),
-    ],
-)
-def test_grading(prediction: str, gold: str, exact: bool, match: bool) -> None:
-    verdict = grade(prediction, [gold])
-    assert (verdict.exact_match, verdict.match) == (exact, match), verdict.reason
-
-
-def test_official_f1() -> None:
-    assert token_f1("the big red dog", ["red dog"]) == pytest.approx(0.8)
-    assert token_f1("yes it is", ["yes"]) == 0.0
-    assert token_f1("Mings", ["Yuan", "Mings"]) == 1.0
-    assert normalise(" The  U.S.A. ") == "usa"
-    assert exact_match("b", ["a", "b"])
-
-
-@given(TEXT.filter(str.strip))
-def test_every_answer_equals_itself(text: str) -> None:
-    assert grade(text, [text]).exact_match
 
 
 def test_mcnemar_and_bootstrap() -> None:

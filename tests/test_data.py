@@ -11,7 +11,7 @@ from collect.sources.corpus import read_pages
 from flywheel.records import Question
 from flywheel.workspace import data_folder
 
-PAGES = {page.title: page for page in read_pages(data_folder() / "pages.jsonl")}
+PAGES = {page.title: page for page in read_pages(str(data_folder() / "pages.jsonl"))}
 QUESTIONS = read_questions("embedded")
 
 

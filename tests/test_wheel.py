@@ -16,7 +16,7 @@ from rich.console import Console
 from flywheel.demo import FULL, QUICK, STANDARD, Plan, choose_questions, run_demo
 from flywheel.errors import InputError
 from flywheel.grading import normalise
-from flywheel.store import TraceStore
+from flywheel.store import RolloutFilter, TraceStore
 from flywheel.workspace import ROLES, Workspace
 from serve.server import running
 
@@ -63,7 +63,12 @@ def test_the_wheel_turns(qwen2: Path, make_workspace: Callable[..., Workspace]) 
         printed = flywheel(*at, "collect", *questions, *served, "--samples", 1, "--round", 1)
     assert "8 rollouts" in printed
     with TraceStore(workspace.traces) as store:
-        models = {call.model for rollout in store.rollouts(1) for run in rollout.runs for call in run.calls}
+        models = {
+            call.model
+            for rollout in store.rollouts(RolloutFilter(round=1))
+            for run in rollout.runs
+            for call in run.calls
+        }
     assert models == {"supervisor@1"}
 
 

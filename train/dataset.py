@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from flywheel.errors import DataError, InputError
 from flywheel.files import read_jsonl, write_jsonl, write_text
 from flywheel.records import DatasetCard, Example
-from flywheel.store import TraceStore
+from flywheel.store import RolloutFilter, TraceStore
 from flywheel.workspace import Workspace, read_record
 
 from .select import Selection, select
@@ -29,7 +29,7 @@ def write_datasets(workspace: Workspace, rounds: Sequence[int] = (), folder: Pat
     folder = folder or workspace.datasets
     with TraceStore(workspace.traces) as store:
         wanted = tuple(rounds or store.rounds())
-        rollouts = (rollout for number in wanted for rollout in store.rollouts(number))
+        rollouts = (rollout for number in wanted for rollout in store.rollouts(RolloutFilter(round=number)))
         selection = select(rollouts, workspace.config.select)
     if not selection.kept:
         raise DataError(f"nothing is left to train on ({selection.summary()})")

@@ -1,11 +1,16 @@
 """Where pages come from: the protocol that every source follows, and how one is opened."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from flywheel.config import SourceConfig
-from flywheel.errors import InputError
+
+
+_STOP_WORDS = frozenset(
+    "a an and are at by for from in is of on or that the to was were what when where which who whom whose with".split()
+)
 
 
 @dataclass(frozen=True)
@@ -14,6 +19,8 @@ class Page:
 
     title: str
     text: str
+    revision: str = ""
+    """Which revision of the page this is, where the source numbers them."""
 
     @property
     def summary(self) -> str:
@@ -46,21 +53,25 @@ class Source(Protocol):
         ...
 
 
+def query_words(query: str) -> list[str]:
+    """The words of a query that a full-text index can tell pages apart by."""
+    return list(dict.fromkeys(word for word in re.findall(r"\w+", query.lower()) if word not in _STOP_WORDS))
+
+
 def open_source(config: SourceConfig, cache: Path) -> Source:
     """Open the configured source.
 
     Raises:
         InputError: when the corpus cannot be read or a setting is missing.
     """
-    if config.kind == "corpus":
+    if config.kind in ("corpus", "questions"):
         from .corpus import open_corpus
 
         return open_corpus(config.path, cache)
+    if config.kind == "zim":
+        from .zim import ZimSource
+
+        return ZimSource(config.path)
     from .wikipedia import WikipediaSource
 
-    if not config.contact:
-        raise InputError(
-            "Wikimedia asks whoever runs a bot for a contact: set source.contact to an e-mail address or URL, "
-            "or use pages of your own with -o source.kind=corpus -o source.path=pages.jsonl"
-        )
-    return WikipediaSource(config)
+    return WikipediaSource(config, cache)

@@ -1,22 +1,20 @@
 """Pages out of a file, with full-text search by SQLite FTS5 (BM25)."""
 
-import re
 import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from flywheel.errors import InputError
-from flywheel.files import disk_errors, read_jsonl, sha256
+from flywheel.files import disk_errors, sha256
 from flywheel.workspace import data_folder
 
-from . import Page, PageUnavailable
+from ..rows import HUB, paragraphs, read_rows
+from . import Page, PageUnavailable, query_words
 
 _TITLE_WEIGHT = 4.0
-_STOP_WORDS = frozenset(
-    "a an and are at by for from in is of on or that the to was were what when where which who whom whose with".split()
-)
-_INDEX_FORMAT = 1
+_INDEX_FORMAT = 2
 
 
 class CorpusSource:
@@ -28,10 +26,10 @@ class CorpusSource:
 
     def search(self, query: str, limit: int) -> list[Page]:
         """Pages that hold any of the query's words, the rarest words and those in titles weighing most."""
-        words = [word for word in re.findall(r"\w+", query.lower()) if word not in _STOP_WORDS]
+        words = query_words(query)
         if not words:
             return []
-        match = " OR ".join(f'"{word}"' for word in dict.fromkeys(words))
+        match = " OR ".join(f'"{word}"' for word in words)
         rows = self._read(
             "SELECT title, text FROM pages WHERE pages MATCH ? ORDER BY bm25(pages, ?, 1.0), rowid LIMIT ?",
             (match, _TITLE_WEIGHT, limit),
@@ -60,34 +58,49 @@ def open_corpus(path: str, cache: Path) -> CorpusSource:
         InputError: when the file is missing, or a page has no title or text.
     """
     if not path:
-        raise InputError("the source `corpus` needs a file of pages: -o source.path=pages.jsonl (or embedded)")
-    file = data_folder() / "pages.jsonl" if path == "embedded" else Path(path)
-    if not file.is_file():
-        raise InputError(f"cannot read the corpus {file}: no such file")
-    index = cache / f"corpus-{_INDEX_FORMAT}-{sha256(file)[:16]}.sqlite"
+        raise InputError("the source needs a file of pages: --source corpus:pages.jsonl (or corpus:embedded)")
+    if path == "embedded":
+        path = str(data_folder() / "pages.jsonl")
+    if not path.startswith(HUB) and not Path(path).is_file():
+        raise InputError(f"cannot read the corpus {path}: no such file")
+    digest = sha256(path if path.startswith(HUB) else Path(path))
+    index = cache / f"corpus-{_INDEX_FORMAT}-{digest[:16]}.sqlite"
     if not index.exists():
-        _build(index, read_pages(file))
+        _build(index, read_pages(path))
     return CorpusSource(index)
 
 
-def read_pages(file: Path) -> Iterator[Page]:
-    """Read {title, text} rows; equal titles with different texts are told apart by a number.
+def read_pages(file: str) -> Iterator[Page]:
+    """Read {title, text} rows, or the paragraphs of questions; equal titles with different texts get a number.
 
     Raises:
         InputError: names file and line.
     """
-    texts: dict[str, list[str]] = {}
-    for number, row in read_jsonl(file):
-        title, text = row.get("title"), row.get("text")
-        if not isinstance(title, str) or not title.strip():
-            raise InputError(f"{file}:{number}: a page needs a title")
-        if not isinstance(text, str) or not text.strip():
-            raise InputError(f"{file}:{number}: the page {title!r} needs a text")
-        known = texts.setdefault(title.strip(), [])
-        if text in known:
-            continue
-        known.append(text)
-        yield Page(title.strip() if len(known) == 1 else f"{title.strip()} ({len(known)})", text)
+    seen: set[tuple[str, str]] = set()
+    titles: set[str] = set()
+    for place, row in read_rows(file):
+        for title, text in _texts(row, place):
+            if (title, text) in seen:
+                continue
+            seen.add((title, text))
+            unique, number = title, 1
+            while unique in titles:
+                number += 1
+                unique = f"{title} ({number})"
+            titles.add(unique)
+            yield Page(unique, text)
+
+
+def _texts(row: dict[str, Any], place: str) -> list[tuple[str, str]]:
+    """Titles and texts of a row: a page, or a question with its paragraphs."""
+    if "text" not in row and (found := paragraphs(row)):
+        return [(paragraph.page.strip(), paragraph.text) for paragraph in found]
+    title, text = row.get("title"), row.get("text")
+    if not isinstance(title, str) or not title.strip():
+        raise InputError(f"{place}: a page needs a title (or a question needs paragraphs)")
+    if not isinstance(text, str) or not text.strip():
+        raise InputError(f"{place}: the page {title!r} needs a text")
+    return [(title.strip(), text)]
 
 
 def _build(index: Path, pages: Iterator[Page]) -> None:
