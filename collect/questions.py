@@ -86,7 +86,7 @@ def _spread_answers(known: dict[str, Any]) -> None:
         golds = golds.get("text")
     if isinstance(golds, list) and golds and all(isinstance(gold, str) for gold in golds):
         known["answer"] = golds[0]
-        known.setdefault("aliases", list(dict.fromkeys(golds[1:])))
+        known.setdefault("aliases", [gold for gold in dict.fromkeys(golds) if gold != golds[0]])
 
 
 def parse_names(pairs: Sequence[str]) -> dict[str, str]:

@@ -17,14 +17,25 @@ from smolagents.local_python_executor import CodeOutput, PythonExecutor
 
 from flywheel.errors import InfrastructureError
 
-LIMITS = ResourceLimits(max_feed_duration_secs=5.0, max_memory=256_000_000, max_recursion_depth=200)
+SECONDS = 5.0
+"""Time that one step may compute; what its tools take is not counted."""
+MEMORY = 256_000_000
+"""Bytes."""
+LIMITS = ResourceLimits(max_feed_duration_secs=SECONDS, max_memory=MEMORY, max_recursion_depth=200)
 MAX_PRINTED_BYTES = 200_000
 CHECKOUT_TIMEOUT = 60.0
 """Seconds to wait for a free worker, so that a pool that is too small ends in an error instead of a hang."""
 
+_CHECKOUTS = 10_000
+"""Agent runs after which a worker is replaced, so that nothing can pile up in it."""
+
 
 class _Answered(Exception):
     """Raised by `final_answer` to leave the model's code."""
+
+
+class CodeStopped(Exception):
+    """A step was ended by a limit; the text tells the model which one, and what it can do."""
 
 
 class Sandbox:
@@ -36,7 +47,9 @@ class Sandbox:
     """
 
     def __init__(self, sessions: int) -> None:
-        self._pool = Monty(max_processes=sessions, checkout_timeout=CHECKOUT_TIMEOUT)
+        self._pool = Monty(
+            max_processes=sessions, checkout_timeout=CHECKOUT_TIMEOUT, max_checkouts_per_worker=_CHECKOUTS
+        )
         self._stack = contextlib.ExitStack()
         self._stack.enter_context(self._pool)
 
@@ -95,6 +108,7 @@ class MontyExecutor(PythonExecutor):  # type: ignore[misc]  # smolagents is unty
 
         Raises:
             MontyError: what went wrong in the code, for the model to read.
+            CodeStopped: when a limit ended it.
             InfrastructureError: when no worker is free.
         """
         printed = CollectString(max_bytes=MAX_PRINTED_BYTES)
@@ -109,24 +123,50 @@ class MontyExecutor(PythonExecutor):  # type: ignore[misc]  # smolagents is unty
         value = None
         try:
             value = self._open().feed_run(code_action, external_lookup=functions, print_callback=printed)
-        except MontyError as error:
+        except (MontyError, RuntimeError) as error:
             if not answers:
                 self.state["_print_outputs"] = printed.output
-                self._discard_if_broken(error)
+                if (stopped := self._stopped(error, printed.output)) is not None:
+                    raise stopped from error
                 raise
         self.state["_print_outputs"] = printed.output
         if answers:
             return CodeOutput(output=answers[0], logs=printed.output, is_final_answer=True)
         return CodeOutput(output=value, logs=printed.output, is_final_answer=False)
 
-    def _discard_if_broken(self, error: MontyError) -> None:
-        """After a crash or a time limit a session's heap cannot be trusted; the next step gets a fresh one."""
-        timed_out = isinstance(error, MontyRuntimeError) and isinstance(error.exception(), TimeoutError)
-        if timed_out or isinstance(error, MontyCrashedError):
-            self._session = None
-            with contextlib.suppress(MontyError):
-                self._stack.close()
-            self._stack = contextlib.ExitStack()
+    def _stopped(self, error: Exception, printed: str) -> CodeStopped | None:
+        """What to tell the model if a limit ended its code. A session that is lost is replaced by the next step."""
+        inner = error.exception() if isinstance(error, MontyRuntimeError) else None
+        if isinstance(inner, MemoryError) and len(printed) >= MAX_PRINTED_BYTES // 2:
+            return CodeStopped(f"MemoryError: more than {MAX_PRINTED_BYTES:,} characters were printed. Print less.")
+        crashed = isinstance(error, MontyCrashedError)
+        if crashed or isinstance(inner, TimeoutError):
+            self._discard()
+            if crashed and not error.timed_out:
+                return CodeStopped("RuntimeError: the interpreter crashed; all variables are lost. Write simpler code.")
+            return CodeStopped(
+                f"TimeoutError: the code computed for more than {SECONDS:g} s and was stopped; all variables are lost. "
+                "Do less in one step."
+            )
+        if isinstance(inner, MemoryError):
+            lost = "terminated" in str(inner)
+            if lost:
+                self._discard()
+            return CodeStopped(
+                f"MemoryError: the code needed more than {MEMORY // 1_000_000} MB and was stopped"
+                f"{'; all variables are lost' if lost else ''}. Work with less data."
+            )
+        if not isinstance(error, MontyError):  # a session that has ended in a way of its own
+            self._discard()
+            return CodeStopped(f"RuntimeError: {error}; all variables are lost")
+        return None
+
+    def _discard(self) -> None:
+        """Leave a session whose heap cannot be trusted."""
+        self._session = None
+        with contextlib.suppress(MontyError, RuntimeError):
+            self._stack.close()
+        self._stack = contextlib.ExitStack()
 
 
 def _plain(tool: Callable[..., Any]) -> Callable[..., Any]:

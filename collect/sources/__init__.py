@@ -7,7 +7,6 @@ from typing import Protocol
 
 from flywheel.config import SourceConfig
 
-
 _STOP_WORDS = frozenset(
     "a an and are at by for from in is of on or that the to was were what when where which who whom whose with".split()
 )
