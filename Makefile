@@ -33,6 +33,7 @@ types: $(BIN)/.installed  ## Check types
 
 bench: $(BIN)/.installed  ## Run the benchmarks
 	$(BIN)/python -m benchmarks.harness
+	$(BIN)/python -m benchmarks.store
 	$(BIN)/python -m benchmarks.engine
 
 clean:  ## Remove the virtual environment and caches

@@ -139,10 +139,10 @@ class MontyExecutor(PythonExecutor):  # type: ignore[misc]  # smolagents is unty
         inner = error.exception() if isinstance(error, MontyRuntimeError) else None
         if isinstance(inner, MemoryError) and len(printed) >= MAX_PRINTED_BYTES // 2:
             return CodeStopped(f"MemoryError: more than {MAX_PRINTED_BYTES:,} characters were printed. Print less.")
-        crashed = isinstance(error, MontyCrashedError)
-        if crashed or isinstance(inner, TimeoutError):
+        crashed = isinstance(error, MontyCrashedError) and not error.timed_out
+        if isinstance(error, MontyCrashedError) or isinstance(inner, TimeoutError):
             self._discard()
-            if crashed and not error.timed_out:
+            if crashed:
                 return CodeStopped("RuntimeError: the interpreter crashed; all variables are lost. Write simpler code.")
             return CodeStopped(
                 f"TimeoutError: the code computed for more than {SECONDS:g} s and was stopped; all variables are lost. "

@@ -1,12 +1,14 @@
 """The trace store: every rollout, agent run, call and message in one SQLite file.
 
 A rollout is written whole, in one transaction, so a killed collection loses the rollouts in flight and nothing else.
-Messages are stored once (system prompts repeat thousands of times); a call lists the messages it was sent.
+Its record is kept as compressed JSON, since the texts of a rollout repeat each other many times over; system prompts,
+which repeat from rollout to rollout, are stored once by content hash. Beside it stand the columns that are asked by.
 """
 
 import json
 import sqlite3
 import threading
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,28 +18,26 @@ from typing import Any
 
 from flywheel.errors import DataError, InfrastructureError
 from flywheel.files import sha256
-from flywheel.records import AgentRun, Call, Message, Question, Rollout, Verdict
+from flywheel.records import Rollout
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE messages (id INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE, role TEXT NOT NULL, content TEXT NOT NULL);
+CREATE TABLE messages (hash TEXT PRIMARY KEY, content TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE rollouts (
-    id TEXT PRIMARY KEY, question_id TEXT NOT NULL, sample INTEGER NOT NULL, seed INTEGER NOT NULL,
-    round INTEGER NOT NULL, status TEXT NOT NULL, answer TEXT NOT NULL, exact_match INTEGER NOT NULL, f1 REAL NOT NULL,
-    match INTEGER NOT NULL, reason TEXT NOT NULL, seconds REAL NOT NULL, failure TEXT NOT NULL, prompt TEXT NOT NULL,
-    history TEXT NOT NULL, question TEXT NOT NULL, UNIQUE (round, question_id, sample));
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, question_id TEXT NOT NULL, sample INTEGER NOT NULL,
+    round INTEGER NOT NULL, status TEXT NOT NULL, question TEXT NOT NULL, answer TEXT NOT NULL,
+    exact_match INTEGER NOT NULL, f1 REAL NOT NULL, match INTEGER NOT NULL, seconds REAL NOT NULL,
+    record BLOB NOT NULL, UNIQUE (round, question_id, sample));
 CREATE TABLE agent_runs (
-    id TEXT PRIMARY KEY, rollout_id TEXT NOT NULL REFERENCES rollouts (id) ON DELETE CASCADE, position INTEGER NOT NULL,
-    role TEXT NOT NULL, parent_call TEXT, task TEXT NOT NULL, status TEXT NOT NULL, report TEXT NOT NULL);
-CREATE INDEX agent_runs_by_rollout ON agent_runs (rollout_id, position);
+    rollout INTEGER NOT NULL REFERENCES rollouts (number) ON DELETE CASCADE, run INTEGER NOT NULL, role TEXT NOT NULL,
+    status TEXT NOT NULL, PRIMARY KEY (rollout, run)) WITHOUT ROWID;
 CREATE TABLE calls (
-    id TEXT PRIMARY KEY, run_id TEXT NOT NULL REFERENCES agent_runs (id) ON DELETE CASCADE, position INTEGER NOT NULL,
-    messages TEXT NOT NULL, completion TEXT NOT NULL, finish_reason TEXT NOT NULL, prompt_tokens INTEGER NOT NULL,
-    completion_tokens INTEGER NOT NULL, seed INTEGER NOT NULL, temperature REAL NOT NULL, model TEXT NOT NULL,
-    seconds REAL NOT NULL, code TEXT, observation TEXT, error TEXT);
-CREATE INDEX calls_by_run ON calls (run_id, position);
+    rollout INTEGER NOT NULL, run INTEGER NOT NULL, call INTEGER NOT NULL, model TEXT NOT NULL,
+    prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, seconds REAL NOT NULL, error TEXT,
+    PRIMARY KEY (rollout, run, call),
+    FOREIGN KEY (rollout, run) REFERENCES agent_runs (rollout, run) ON DELETE CASCADE) WITHOUT ROWID;
 """
 
 
@@ -66,7 +66,7 @@ class RolloutFilter:
         if self.right is not None:
             parts.append(("status = 'finished' AND match = ?", [int(self.right)]))
         if self.question is not None:
-            text = "instr(lower(json_extract(question, '$.question') || ' ' || question_id), lower(?)) > 0"
+            text = "instr(lower(question || ' ' || question_id), lower(?)) > 0"
             parts.append((text, [self.question]))
         if self.status == "infrastructure":
             parts.append(("status = 'infrastructure'", []))
@@ -74,7 +74,7 @@ class RolloutFilter:
         wanted = [(name, value) for name, value in (("role", self.role), ("status", status)) if value is not None]
         if wanted:
             same = " AND ".join(f"agent_runs.{name} = ?" for name, _ in wanted)
-            text = f"EXISTS (SELECT 1 FROM agent_runs WHERE rollout_id = rollouts.id AND {same})"
+            text = f"EXISTS (SELECT 1 FROM agent_runs WHERE rollout = rollouts.number AND {same})"
             parts.append((text, [value for _, value in wanted]))
         return " AND ".join(text for text, _ in parts), [value for _, values in parts for value in values]
 
@@ -91,6 +91,7 @@ class TraceStore:
 
     def __init__(self, path: Path, read_only: bool = False) -> None:
         self._lock = threading.Lock()
+        self._prompts: dict[str, str] = {}
         try:
             if read_only:
                 name = f"{path.resolve().as_uri()}?mode=ro"
@@ -151,43 +152,67 @@ class TraceStore:
 
     def _write(self, rollout: Rollout) -> None:
         run = self._database.execute
-        key = (rollout.round, rollout.question.id, rollout.sample)
+        verdict, question = rollout.verdict, rollout.question
+        key = (rollout.round, question.id, rollout.sample)
         run("DELETE FROM rollouts WHERE round = ? AND question_id = ? AND sample = ?", key)
-        verdict = rollout.verdict
-        run(
-            f"INSERT INTO rollouts VALUES ({', '.join('?' * 16)})",
-            (
-                rollout.id, rollout.question.id, rollout.sample, rollout.seed, rollout.round, rollout.status,
-                rollout.answer, verdict.exact_match, verdict.f1, verdict.match, verdict.reason, rollout.seconds,
-                rollout.failure, rollout.prompt, rollout.history, rollout.question.model_dump_json(),
-            ),
+        columns = (
+            rollout.id, question.id, rollout.sample, rollout.round, rollout.status, question.question, rollout.answer,
+            verdict.exact_match, verdict.f1, verdict.match, rollout.seconds, self._pack(rollout),
         )  # fmt: skip
-        for position, agent_run in enumerate(rollout.runs):
-            run(
-                "INSERT INTO agent_runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        number = run(f"INSERT INTO rollouts VALUES (NULL, {', '.join('?' * len(columns))})", columns).lastrowid
+        many = self._database.executemany
+        runs = list(enumerate(rollout.runs))
+        many(
+            "INSERT INTO agent_runs VALUES (?, ?, ?, ?)", [(number, place, one.role, one.status) for place, one in runs]
+        )
+        many(
+            "INSERT INTO calls VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [
                 (
-                    agent_run.id, rollout.id, position, agent_run.role, agent_run.parent_call, agent_run.task,
-                    agent_run.status, agent_run.report,
-                ),
-            )  # fmt: skip
-            for call in agent_run.calls:
-                messages = json.dumps([self._message_id(message) for message in call.messages])
-                run(
-                    f"INSERT INTO calls VALUES ({', '.join('?' * 15)})",
-                    (
-                        call.id, agent_run.id, call.index, messages, call.completion, call.finish_reason,
-                        call.prompt_tokens, call.completion_tokens, call.seed, call.temperature, call.model,
-                        call.seconds, call.code, call.observation, call.error,
-                    ),
-                )  # fmt: skip
+                    number,
+                    place,
+                    call.index,
+                    call.model,
+                    call.prompt_tokens,
+                    call.completion_tokens,
+                    call.seconds,
+                    call.error,
+                )
+                for place, one in runs
+                for call in one.calls
+            ],
+        )
 
-    def _message_id(self, message: Message) -> int:
-        digest = sha256(message.role, "\0", message.content)
-        row = self._database.execute("SELECT id FROM messages WHERE hash = ?", (digest,)).fetchone()
-        if row is None:
-            insert = "INSERT INTO messages (hash, role, content) VALUES (?, ?, ?) RETURNING id"
-            row = self._database.execute(insert, (digest, message.role, message.content)).fetchone()
-        return int(row[0])
+    def _pack(self, rollout: Rollout) -> bytes:
+        """The record as compressed JSON, with the hashes of system prompts in their place."""
+        record = rollout.model_dump(mode="json")
+        for message in _system_messages(record):
+            content = message["content"]
+            message["content"] = digest = sha256(content)
+            self._database.execute("INSERT OR IGNORE INTO messages VALUES (?, ?)", (digest, content))
+        return zlib.compress(
+            json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+        )
+
+    def _unpack(self, packed: bytes) -> Rollout:
+        """The record out of its stored form.
+
+        Raises:
+            DataError: when the file is damaged.
+        """
+        try:
+            record = json.loads(zlib.decompress(packed).decode("utf-8", "surrogatepass"))
+            for message in _system_messages(record):
+                message["content"] = self._prompt(message["content"])
+            return Rollout.model_validate(record)
+        except (zlib.error, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"the trace store is damaged: {error}") from error
+
+    def _prompt(self, digest: str) -> str:
+        if digest not in self._prompts:
+            ((content,),) = self._read("SELECT content FROM messages WHERE hash = ?", (digest,))
+            self._prompts[digest] = content
+        return self._prompts[digest]
 
     def verdicts(self, round: int) -> dict[tuple[str, int], bool]:
         """Whether each rollout of the round that need not be made again was right, by (question id, sample)."""
@@ -220,11 +245,11 @@ class TraceStore:
             limit: at most so many, if not negative.
         """
         where, values = (chosen or RolloutFilter()).condition()
-        # ids first: a reader of thousands of rollouts must not hold them all in memory
-        query = f"SELECT id FROM rollouts WHERE {where} ORDER BY round, rowid LIMIT ?"
-        for (id,) in self._read(query, (*values, limit)):
-            for row in self._read("SELECT * FROM rollouts WHERE id = ?", (id,)):
-                yield self._rollout(row)
+        # numbers first: a reader of thousands of rollouts must not hold them all in memory
+        query = f"SELECT number FROM rollouts WHERE {where} ORDER BY round, number LIMIT ?"
+        for (number,) in self._read(query, (*values, limit)):
+            for (packed,) in self._read("SELECT record FROM rollouts WHERE number = ?", (number,)):
+                yield self._unpack(packed)
 
     def merge(self, rollouts: Iterable[Rollout]) -> Counter[str]:
         """Add rollouts that are not here yet; what is here stays, except that a finished one replaces a failed one.
@@ -239,8 +264,8 @@ class TraceStore:
         counts: Counter[str] = Counter()
         for rollout in rollouts:
             key = (rollout.round, rollout.question.id, rollout.sample)
-            here = self._read("SELECT * FROM rollouts WHERE round = ? AND question_id = ? AND sample = ?", key)
-            old = self._rollout(here[0]) if here else None
+            here = self._read("SELECT record FROM rollouts WHERE round = ? AND question_id = ? AND sample = ?", key)
+            old = self._unpack(here[0][0]) if here else None
             if old is None:
                 counts["new"] += 1
             elif old == rollout:
@@ -254,61 +279,15 @@ class TraceStore:
             self.add(rollout)
         return counts
 
-    def _rollout(self, row: Sequence[Any]) -> Rollout:
-        (
-            id,
-            _,
-            sample,
-            seed,
-            round,
-            status,
-            answer,
-            exact,
-            f1,
-            match,
-            reason,
-            seconds,
-            failure,
-            prompt,
-            history,
-            text,
-        ) = row
-        runs = self._read("SELECT * FROM agent_runs WHERE rollout_id = ? ORDER BY position", (id,))
-        return Rollout(
-            id=id, question=Question.model_validate_json(text), sample=sample, seed=seed, round=round, status=status,
-            answer=answer, verdict=Verdict(exact_match=bool(exact), f1=f1, match=bool(match), reason=reason),
-            runs=tuple(self._agent_run(run) for run in runs), seconds=seconds, failure=failure, prompt=prompt,
-            history=history,
-        )  # fmt: skip
-
-    def _agent_run(self, row: Sequence[Any]) -> AgentRun:
-        id, _, _, role, parent_call, task, status, report = row
-        calls = self._read("SELECT * FROM calls WHERE run_id = ? ORDER BY position", (id,))
-        return AgentRun(
-            id=id, role=role, parent_call=parent_call, task=task, status=status, report=report,
-            calls=tuple(self._call(call) for call in calls),
-        )  # fmt: skip
-
-    def _call(self, row: Sequence[Any]) -> Call:
-        (id, _, index, messages, completion, finish, prompt_tokens, completion_tokens, seed, temperature, model) = row[
-            :11
-        ]
-        seconds, code, observation, error = row[11:]
-        return Call(
-            id=id, index=index, messages=self._messages(json.loads(messages)), completion=completion,
-            finish_reason=finish, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens, seed=seed,
-            temperature=temperature, model=model, seconds=seconds, code=code, observation=observation, error=error,
-        )  # fmt: skip
-
-    def _messages(self, ids: list[int]) -> tuple[Message, ...]:
-        marks = ", ".join("?" * len(ids))
-        rows = self._read(f"SELECT id, role, content FROM messages WHERE id IN ({marks})", ids)
-        found = {number: Message(role=role, content=content) for number, role, content in rows}
-        return tuple(found[number] for number in ids)
-
     def _read(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._lock:
             try:
                 return self._database.execute(query, values).fetchall()
             except sqlite3.Error as error:
                 raise DataError(f"the trace store cannot be used: {error}") from error
+
+
+def _system_messages(record: dict[str, Any]) -> Iterator[dict[str, str]]:
+    for run in record["runs"]:
+        for call in run["calls"]:
+            yield from (message for message in call["messages"] if message["role"] == "system")
