@@ -1,6 +1,7 @@
 """The command line: knows every command's name and module, and imports a command's module only to run it."""
 
 import os
+import signal
 import sys
 from typing import Any
 
@@ -72,6 +73,7 @@ def flywheel(context: click.Context, workspace: str, overrides: tuple[str, ...])
 
 def main() -> None:
     """Run a command; failures that have a name become one or two lines and an exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends it with kill wants the same as Ctrl-C
     try:
         result = flywheel.main(standalone_mode=False)
         sys.exit(result if isinstance(result, int) else 0)

@@ -3,8 +3,10 @@
 import contextlib
 import json
 import os
+import platform
 import re
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -122,13 +124,15 @@ class Workspace:
         """
         from filelock import FileLock, Timeout
 
+        note = self.cache / f"{work}.holder"
         try:
             with FileLock(self.cache / f"{work}.lock", timeout=0):
+                since = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
+                write_text(note, f"process {os.getpid()} on {platform.node()}, since {since}")
                 yield
         except Timeout as error:
-            raise InputError(
-                f"another process is at work here ({work}, {self.folder}); wait for it or end it"
-            ) from error
+            holder = note.read_text(encoding="utf-8") if note.exists() else "another process"
+            raise InputError(f"{holder} is at work here ({work}, {self.folder}); wait for it or end it") from error
 
     def dataset(self, role: str) -> Path:
         """The training rows of a role."""

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -349,6 +350,58 @@ def test_many_clients_wait_at_the_same_time(gateway: Callable[..., str]) -> None
     with ThreadPoolExecutor(24) as pool:
         texts = [completion.text for completion in pool.map(client.complete, [request(str(n)) for n in range(24)])]
     assert texts == ["met"] * 24
+    client.close()
+
+
+class _Full(BaseHTTPRequestHandler):
+    """A server that is full for some requests, then answers."""
+
+    refusals: list[tuple[int, dict[str, str]]] = []
+    asked = 0
+
+    def do_POST(self) -> None:
+        type(self).asked += 1
+        self.rfile.read(int(self.headers["Content-Length"]))
+        status, headers = self.refusals.pop(0) if self.refusals else (200, {})
+        choice = {"message": {"role": "assistant", "content": "done"}, "finish_reason": "stop"}
+        body = json.dumps({"choices": [choice]} if status == 200 else {"error": {"message": "full"}}).encode()
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Keep quiet."""
+
+
+@pytest.fixture
+def full_server() -> Iterator[str]:
+    """The URL of a server that is full."""
+    _Full.asked = 0
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Full)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    server.shutdown()
+    _Full.refusals.clear()
+
+
+def test_a_full_server_is_waited_for(full_server: str) -> None:
+    client = OpenAIEngine(full_server, "", timeout=20, model="m")
+    client._models = ("m",)
+    _Full.refusals.extend([(429, {"Retry-After": "0.01"}), (503, {}), (429, {"Retry-After": "soon"})])
+    assert client.complete(request("Go", "m")).text == "done"
+    assert _Full.asked == 4
+    client.close()
+
+
+def test_a_server_that_stays_full_is_an_infrastructure_failure(full_server: str) -> None:
+    client = OpenAIEngine(full_server, "", timeout=1, model="m")
+    client._models = ("m",)
+    _Full.refusals.extend([(429, {"Retry-After": "3600"})] * 2)
+    with pytest.raises(InfrastructureError, match="answered 429: full"):
+        client.complete(request("Go", "m"))
+    assert _Full.asked == 1  # an hour is longer than a call may take
     client.close()
 
 

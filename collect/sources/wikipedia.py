@@ -34,6 +34,7 @@ _LONGEST_WAIT = 120.0
 """Seconds; a server that asks for a longer wait is given up on, and the rollout is made again later."""
 _MAXLAG = "5"
 """Seconds of replication lag above which Wikimedia asks robots to hold back (API etiquette)."""
+_PAGES_KEPT = 2000
 _BUSY = (408, 425, 429, 500, 502, 503, 504)
 
 Answer = TypeVar("Answer")
@@ -180,9 +181,11 @@ class WikipediaSource:
     def page(self, title: str) -> Page:
         """One page, after redirects."""
         title = title.strip()
-        if title not in self._pages:
-            self._pages[title] = self._find(title)
-        found = self._pages[title]
+        found = self._pages.get(title)
+        if found is None:
+            found = self._pages[title] = self._find(title)
+            if len(self._pages) > _PAGES_KEPT:  # the others are on disk
+                self._pages.pop(next(iter(self._pages)))
         if isinstance(found, PageUnavailable):
             raise PageUnavailable(*found.args)
         return found
