@@ -39,8 +39,8 @@ def main() -> None:
         summary, seconds = run(0.0, concurrency, 200)
         steps = summary.calls.total()
         print(f"no engine, {concurrency:2d} at once: {1000 * seconds / steps:.2f} ms a step ({steps} steps)")
-    one, alone = run(0.05, 1, 4)
-    many, together = run(0.05, 64, 256)
+    one, alone = run(0.05, 1, 8)
+    many, together = run(0.05, 64, 768)
     speedup = (many.calls.total() / together) / (one.calls.total() / alone)
     print(f"engine of 50 ms, 64 at once: {speedup:.1f} times the steps a second of 1 ({speedup / 64:.0%} of linear)")
 

@@ -1,12 +1,14 @@
 """One role's agent: a smolagents CodeAgent that sees exactly the history its team prescribes."""
 
+import time
 from typing import Any
 
 from smolagents import CodeAgent, LogLevel, Tool
 from smolagents.agents import EMPTY_PROMPT_TEMPLATES
 from smolagents.local_python_executor import PythonExecutor
-from smolagents.memory import ActionStep
+from smolagents.memory import ActionStep, MemoryStep
 from smolagents.models import ChatMessage, MessageRole
+from smolagents.monitoring import AgentLogger
 from smolagents.utils import AgentExecutionError, AgentGenerationError, AgentMaxStepsError
 
 from flywheel.errors import ContextExceeded
@@ -18,6 +20,17 @@ from .team import CODE_TAGS
 NOTHING_FOUND = "No information was found."
 NO_CODE = f"Error: no code was found. Write {CODE_TAGS[0]}, the code, and {CODE_TAGS[1]}, each on lines of their own."
 REPEATED = "You have done exactly this before. Try something else, or finish with final_answer."
+
+
+class _Silent(AgentLogger):  # type: ignore[misc]  # smolagents is untyped here
+    """Says nothing, and prepares nothing to be said: rendering what nobody sees takes a fifth of a step's time."""
+
+    def _nothing(self, *_: Any, **__: Any) -> None: ...
+
+    log = log_error = log_markdown = log_code = log_rule = log_task = log_messages = _nothing
+
+
+_SILENT = _Silent(LogLevel.OFF)
 
 
 class RoleAgent(CodeAgent):  # type: ignore[misc]  # smolagents is untyped here
@@ -53,8 +66,7 @@ class RoleAgent(CodeAgent):  # type: ignore[misc]  # smolagents is untyped here
             executor=executor,
             max_steps=max_steps,
             code_block_tags=CODE_TAGS,
-            verbosity_level=LogLevel.OFF,
-            step_callbacks={ActionStep: self._after_step},
+            logger=_SILENT,
         )
 
     def initialize_system_prompt(self) -> str:
@@ -102,7 +114,13 @@ class RoleAgent(CodeAgent):  # type: ignore[misc]  # smolagents is untyped here
             messages.append(ChatMessage(role=MessageRole.USER, content=text))
         return messages
 
-    def _after_step(self, step: ActionStep, agent: CodeAgent) -> None:
+    def _finalize_step(self, memory_step: MemoryStep) -> None:
+        """The one place that every step passes at its end. Callbacks would be called from here, at a higher price."""
+        if isinstance(memory_step, ActionStep):
+            memory_step.timing.end_time = time.time()
+            self._after_step(memory_step)
+
+    def _after_step(self, step: ActionStep) -> None:
         """Record what the model will be shown in return for its last action."""
         if step.model_output is None:  # the call failed, or the step limit was reached: there is nothing to add
             return

@@ -1,6 +1,7 @@
 """Who is in a team: roles, their prompts and tools, and who may call whom."""
 
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 
 from flywheel.errors import InputError
@@ -20,8 +21,13 @@ class Role:
 
     def prompt(self, mode: Prompt) -> str:
         """The system prompt: with worked examples, or the short one for roles that were trained."""
-        file = resources.files(__package__).joinpath("prompts", f"{self.name}.{mode}.md")
-        return file.read_text(encoding="utf-8").strip()
+        return _read_prompt(self.name, mode)
+
+
+@cache
+def _read_prompt(role: str, mode: Prompt) -> str:
+    file = resources.files(__package__).joinpath("prompts", f"{role}.{mode}.md")
+    return file.read_text(encoding="utf-8").strip()
 
 
 @dataclass(frozen=True)
