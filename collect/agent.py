@@ -108,7 +108,7 @@ class RoleAgent(CodeAgent):  # type: ignore[misc]  # smolagents is untyped here
                 messages.append(ChatMessage(role=MessageRole.ASSISTANT, content=call.completion))
                 messages.append(ChatMessage(role=MessageRole.USER, content=f"Observation:\n{call.observation}"))
         elif calls:
-            observations = [_without_error(call.observation) for call in calls[:-1]] + [calls[-1].observation]
+            observations = [*self._recorder.lasting[:-1], calls[-1].observation]
             text = "\n\n".join(f"Observation:\n{observation}" for observation in observations if observation)
             messages.append(ChatMessage(role=MessageRole.ASSISTANT, content=calls[-1].completion))
             messages.append(ChatMessage(role=MessageRole.USER, content=text))
@@ -127,28 +127,29 @@ class RoleAgent(CodeAgent):  # type: ignore[misc]  # smolagents is untyped here
         if step.is_final_answer:
             self._recorder.observe(None, None)
             return
-        parts = [_printed(step.observations)]
+        seen = [_printed(step.observations)]
+        remarks: list[str] = []
         error: StepError | None = None
         if isinstance(step.error, AgentExecutionError):
             error = "execution"
-            parts.append(f"Error: {_last_line(str(step.error))}")
+            remarks.append(f"Error: {_last_line(str(step.error))}")
         elif step.error is not None:
             error = "parse"
-            parts.append(NO_CODE)
+            remarks.append(NO_CODE)
         elif step.action_output is not None:
-            parts.append(f"Value of the last line: {step.action_output}")
+            seen.append(f"Value of the last line: {step.action_output}")
         if self._recorder.repetitions():
-            parts.append(REPEATED)
-        observation = "\n".join(part for part in parts if part) or "(nothing was printed)"
-        self._recorder.observe(self._cut(observation), error)
+            remarks.append(REPEATED)
+        lasting = self._cut("\n".join(part for part in seen if part))
+        observation = "\n".join(part for part in (lasting, *remarks) if part) or "(nothing was printed)"
+        self._recorder.observe(observation, error, lasting if remarks else observation)
 
     def _cut(self, text: str) -> str:
         limit = self._observation_characters
         return text if len(text) <= limit else f"{text[:limit]}\n(cut after {limit} of {len(text)} characters)"
 
     def _last_observation(self) -> str:
-        observations = [_without_error(call.observation) for call in self._recorder.calls if call.observation]
-        return next((text for text in reversed(observations) if text), NOTHING_FOUND)
+        return next((text for text in reversed(self._recorder.lasting) if text), NOTHING_FOUND)
 
 
 def _printed(observations: str | None) -> str:
@@ -157,12 +158,6 @@ def _printed(observations: str | None) -> str:
     return (
         text.rpartition("Last output from code snippet:\n")[0].strip() if "Last output from" in text else text.strip()
     )
-
-
-def _without_error(observation: str | None) -> str:
-    """An observation as it is shown once its error lies behind: solved errors only distract."""
-    lines = (observation or "").split("\n")
-    return "\n".join(line for line in lines if not line.startswith("Error: ") and line != REPEATED).strip()
 
 
 def _last_line(text: str) -> str:

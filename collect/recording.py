@@ -31,6 +31,8 @@ class RunRecorder:
     calls: list[Call] = field(default_factory=list)
     status: RunStatus = "failed"
     report: str = ""
+    lasting: list[str] = field(default_factory=list)
+    """Observations without errors and hints, by call."""
     actions: Counter[str] = field(default_factory=Counter)
     """How often each action was taken."""
 
@@ -39,8 +41,13 @@ class RunRecorder:
         """Id of the call whose code is running now."""
         return self.calls[-1].id if self.calls else None
 
-    def observe(self, observation: str | None, error: StepError | None) -> None:
-        """Add to the last call what came of it."""
+    def observe(self, observation: str | None, error: StepError | None, lasting: str = "") -> None:
+        """Add to the last call what came of it.
+
+        Args:
+            lasting: the observation as it is shown once its error lies behind: solved errors only distract.
+        """
+        self.lasting.append(lasting)
         update = {"observation": observation, "error": error}
         if error == "parse":  # what looked like code stood outside the tags, and did not run
             update["code"] = None

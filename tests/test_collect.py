@@ -129,6 +129,14 @@ def test_summarised_history_at_each_step(run: Callable[..., object]) -> None:
     assert [call.error for call in rollout.runs[0].calls] == [None, "execution", None, None]
 
 
+def test_what_a_page_says_is_kept_though_it_looks_like_an_error(run: Callable[..., object]) -> None:
+    steps = [code('print("Error: is a novel.")'), code("print('Error: was a film')\n1/0"), code("final_answer(4)")]
+    _, requests = run({"supervisor": [*steps[:2], code("print(3)"), steps[2]]}, prompt="compact")
+    assert requests[3].messages[-1].content == (
+        "Observation:\nError: is a novel.\n\nObservation:\nError: was a film\n\nObservation:\n3"
+    )
+
+
 def test_full_history_only_grows(run: Callable[..., object]) -> None:
     steps = [code('print("one")'), code("1/0"), "no code here", code("final_answer('x')")]
     _, requests = run({"supervisor": steps}, prompt="compact", history="full")
