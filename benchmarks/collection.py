@@ -18,12 +18,12 @@ import torch
 
 import collect.collector
 from collect.passages import PassageFinder
-from collect.questions import read_questions
 from flywheel.base_model import load_model, load_tokenizer, quiet, resolve_folder
 from flywheel.chat import prompt_ids
 from flywheel.config import Config
 from flywheel.engines import Completion, CompletionRequest, Engine, open_engine
 from flywheel.engines.scripted import cut_at_stop
+from flywheel.questions import read_questions
 from flywheel.records import Question, Rollout
 from flywheel.store import TraceStore
 from flywheel.workspace import Workspace

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 from collect.collector import Summary, collect
-from collect.questions import read_questions
 from flywheel.config import validate
 from flywheel.engines.scripted import ScriptedEngine
+from flywheel.questions import read_questions
 from flywheel.store import TraceStore
 from flywheel.teacher import Teacher
 

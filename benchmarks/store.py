@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from collect.collector import collect
-from collect.questions import read_questions
 from flywheel.config import validate
+from flywheel.questions import read_questions
 from flywheel.store import TraceStore
 from flywheel.teacher import teacher_engine
 

@@ -23,6 +23,7 @@ from flywheel.options import (
     versions_by_role,
 )
 from flywheel.progress import duration
+from flywheel.questions import parse_names, read_questions, summarise
 from flywheel.records import BASE, Question, Rollout
 from flywheel.store import TraceStore
 from flywheel.teacher import teacher_engine
@@ -30,7 +31,6 @@ from flywheel.teacher import teacher_engine
 from .collector import Summary, opened_setup
 from .collector import collect as collect_rollouts
 from .live import watch
-from .questions import parse_names, read_questions, summarise
 from .rollout import LiveRollout
 from .tree import run_tree
 

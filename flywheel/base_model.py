@@ -37,10 +37,13 @@ def resolve_gguf(model: str) -> Path:
     return path
 
 
-def resolve_folder(model: str) -> Path:
+def resolve_folder(model: str, weights: bool = True) -> Path:
     """A local folder with config, tokenizer and safetensors for a model name.
 
     A GGUF file is dequantised once and kept in the user's cache; a hub id is downloaded by huggingface_hub.
+
+    Args:
+        weights: False if the tokenizer is all that is wanted, so that a hub's weights need not be downloaded.
 
     Raises:
         InputError: when there is no such model, or it cannot be read.
@@ -58,14 +61,14 @@ def resolve_folder(model: str) -> Path:
         raise InputError(
             f"no such model: {model} (expected a folder, a GGUF file, a hub id like owner/name, or embedded)"
         )
-    return _downloaded(model)
+    return _downloaded(model, weights)
 
 
-def _downloaded(model: str) -> Path:
+def _downloaded(model: str, weights: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    patterns = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+    patterns = ["*.json", "*.jinja", "*.model", "*.txt", *(["*.safetensors"] if weights else [])]
     try:
         return Path(snapshot_download(model, allow_patterns=patterns))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:

@@ -20,6 +20,7 @@ COMMANDS = {
     "export": ("collect.trace_commands.export", "Write rollouts to JSON Lines, Parquet or a Hugging Face dataset."),
     "import": ("collect.trace_commands.import_", "Read exported rollouts, or another workspace's, into this one."),
     "select": ("train.commands.select", "Turn correct runs into training rows, and count what is dropped."),
+    "audit": ("train.commands.audit", "Check the training rows, and show what is trained."),
     "train": ("train.commands.train", "Train one LoRA adapter per role."),
     "serve": ("serve.commands.serve", "Serve the base and all adapters over OpenAI's API."),
     "evaluate": ("flywheel.commands.evaluate", "Compare the base team with the adapter team on held-out questions."),

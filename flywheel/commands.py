@@ -25,8 +25,8 @@ from flywheel.options import (
     source_options,
     versions_by_role,
 )
+from flywheel.questions import parse_names, read_questions
 from flywheel.records import BASE
-from flywheel.stages import stage
 from flywheel.workspace import Workspace
 
 
@@ -72,8 +72,7 @@ def evaluate(
     Prints exact match, F1 and match with 95% bootstrap intervals and McNemar's exact test, and keeps them in reports/.
     """
     workspace = open_workspace(context)
-    reader = stage("collect.questions")
-    chosen = reader.read_questions(questions, split, limit or 0, shuffle, reader.parse_names(names))
+    chosen = read_questions(questions, split, limit or 0, shuffle, parse_names(names))
     trained = sorted({question.id for question in chosen if question.split == "train"})
     if trained:
         click.echo(f"warning: {len(trained)} of these questions are of the training split", err=True)

@@ -109,9 +109,14 @@ class SelectConfig(Section):
 
     accept: Literal["exact_match", "match", "f1"] = "match"
     f1_threshold: float = Field(0.8, ge=0, le=1)
-    rows: Literal["auto", "call", "run"] = "auto"
-    """`run` makes one row of a whole agent run, which needs full history; `auto` does so where it can."""
     max_per_question: int = Field(4, ge=1)
+    """Correct rollouts of a question that are used."""
+    without: tuple[str, ...] = ()
+    """Rules that are switched off, by name; `flywheel select --help` lists them."""
+    salvage: bool = False
+    """Keep sub-runs of wrong rollouts whose report holds what a kept run on the same task has found out."""
+    weights: Literal["balanced", "equal"] = "balanced"
+    """`balanced` gives each question, and each of its runs, the same weight, however many rows it has."""
 
 
 class TrainConfig(Section):
@@ -124,7 +129,12 @@ class TrainConfig(Section):
     max_steps: int = Field(0, ge=0)
     """Optimiser steps; 0 lets `epochs` decide."""
     batch: int = Field(2, ge=1)
-    """Rows per optimiser step."""
+    """Agent runs per step and device; all their rows go in together."""
+    accumulation: int = Field(1, ge=1)
+    """Steps whose gradients are added up before the weights move."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    checkpoint_steps: int = Field(50, ge=1)
+    """Optimiser steps between two checkpoints, from which a killed training goes on."""
     max_tokens: int = Field(4096, ge=64)
     """Longer rows are dropped and counted, never cut."""
     warmup_steps: int = Field(5, ge=0)

@@ -22,6 +22,7 @@ from flywheel.errors import InfrastructureError, InputError
 from flywheel.evaluate import Arm, arm_store, as_json, compare, print_evaluation, run_arm
 from flywheel.files import write_text
 from flywheel.progress import duration
+from flywheel.questions import read_questions
 from flywheel.records import BASE, Question
 from flywheel.stages import stage
 from flywheel.store import RolloutFilter, TraceStore
@@ -145,7 +146,7 @@ def choose_questions(plan: Plan) -> tuple[list[Question], list[Question], list[Q
     The teacher's are worded plainly. The team's own are worded otherwise, and the held-out ones in every way, as real
     questions are, so that there is something left to learn.
     """
-    read = stage("collect.questions").read_questions
+    read = read_questions
     training: list[Question] = read("embedded", "train", 0, plan.seed)
     held_out: list[Question] = read("embedded", "test", 0, plan.seed)
     plain = [question for question in training if question.wording == 0]

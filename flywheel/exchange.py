@@ -14,6 +14,7 @@ from flywheel.errors import InputError
 from flywheel.files import disk_errors, read_jsonl
 from flywheel.progress import Tracker
 from flywheel.records import Rollout
+from flywheel.rows import read_parquet
 from flywheel.store import TraceStore
 
 FORMATS = ("jsonl", "parquet", "hf")
@@ -43,7 +44,7 @@ def export_rollouts(rollouts: Iterable[Rollout], total: int, path: Path, kind: s
             if kind == "jsonl":
                 _write_jsonl(_counted(rollouts, tracker), temporary)
             else:
-                _write_parquet(_counted(rollouts, tracker), temporary)
+                _write_batches(_counted(rollouts, tracker), Rollout, temporary)
             if kind == "hf":
                 _to_dataset(temporary, path)
             else:
@@ -64,13 +65,29 @@ def _write_jsonl(rollouts: Iterable[Rollout], path: Path) -> None:
             file.write(rollout.model_dump_json() + "\n")
 
 
-def _write_parquet(rollouts: Iterator[Rollout], path: Path) -> None:
+def write_parquet(records: Iterable[BaseModel], kind: type[BaseModel], path: Path) -> None:
+    """Write records of one kind to a Parquet file, whole or not at all.
+
+    Raises:
+        InfrastructureError: when the disk refuses.
+    """
+    temporary = path.with_name(f".{path.name}.part")
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _write_batches(iter(records), kind, temporary)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _write_batches(records: Iterator[BaseModel], kind: type[BaseModel], path: Path) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    schema = pyarrow.schema(list(arrow_type(Rollout)))
+    schema = pyarrow.schema(list(arrow_type(kind)))
     with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
-        while rows := list(islice(rollouts, _ROWS)):
+        while rows := list(islice(records, _ROWS)):
             writer.write_table(pyarrow.Table.from_pylist([row.model_dump() for row in rows], schema=schema))
 
 
@@ -131,7 +148,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     if path.is_dir():
         yield from _dataset_rows(path)
     elif path.suffix.lower() == ".parquet":
-        yield from _parquet_rows(path)
+        yield from read_parquet(path)
     else:
         yield from read_jsonl(path)
 
@@ -144,14 +161,3 @@ def _dataset_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     except Exception as error:  # the library has many ways to say that this is no dataset
         raise InputError(f"{path} is neither a workspace nor an exported dataset") from error
     yield from enumerate(loaded, start=1)
-
-
-def _parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        batches = pyarrow.parquet.ParquetFile(path).iter_batches(_ROWS)
-        yield from enumerate((row for batch in batches for row in batch.to_pylist()), start=1)
-    except pyarrow.ArrowException as error:
-        raise InputError(f"{path}: not a Parquet file ({str(error).splitlines()[0]})") from error

@@ -148,31 +148,31 @@ class Rollout(Record):
 
 
 class Example(Record):
-    """One training row of a role: a conversation of which some assistant messages bear the loss."""
+    """One training row of a role: what one call was sent, and what it wrote.
+
+    The fields `prompt` and `completion` are TRL's conversational prompt-completion format.
+    """
 
     role: str
     prompt: tuple[Message, ...]
-    """Messages before the first that is trained."""
-    completion: tuple[Message, ...]
-    """From the first trained message on: one message in a row of a call, all the rest in a row of a run."""
-    targets: tuple[int, ...]
-    """Indices into `completion` that bear the loss; all are assistant messages."""
-    weight: float = 1.0
+    """The messages of the call."""
+    completion: tuple[Message, ...] = Field(min_length=1, max_length=1)
+    """What the model wrote; the only message that bears the loss."""
+    weight: float = Field(1.0, gt=0)
+    """Of each token's loss; the mean over a role's rows is 1."""
+    question: str
+    """Id of the question, as `rollout`, `run` and `call`: where the row comes from."""
     rollout: str
     run: str
-    calls: tuple[str, ...]
-    """Ids of the calls that are trained."""
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        """The whole conversation."""
-        return self.prompt + self.completion
+    call: str
+    salvaged: bool = False
+    """The final answer was wrong, and the run's own report is known to be right."""
 
 
 class DatasetCard(Record):
     """Where training rows came from, and what was dropped on the way."""
 
-    format_version: int = 1
+    format_version: int = 2
     rounds: tuple[int, ...]
     prompt: Prompt
     history: History
@@ -184,6 +184,12 @@ class DatasetCard(Record):
     """Calls dropped, by `role.rule`."""
     kinds: dict[str, int]
     """Kept rollouts by kind of question."""
+    held_out: int = 0
+    """Questions that rows were kept apart from."""
+    effective: dict[str, float] = {}
+    """Effective number of rows by role: (sum of weights)^2 / sum of squared weights (Kish)."""
+    command: str = ""
+    """What made it."""
 
 
 class AdapterCard(Record):
@@ -203,10 +209,13 @@ class AdapterCard(Record):
     learning_rate: float
     steps: int
     rows: int
+    method: str = "sft"
+    parents: tuple[str, ...] = ()
+    """Adapters that this one was trained on top of."""
     too_long: int = 0
     """Rows left out because they were longer than train.max_tokens."""
     trained_tokens: int
-    """Tokens that bore loss, counted with repetition over steps."""
+    """Tokens of the rows that bear loss."""
     first_loss: float
     last_loss: float
     """Mean over the last tenth of the steps."""

@@ -27,7 +27,7 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE messages (hash TEXT PRIMARY KEY, content TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE rollouts (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, question_id TEXT NOT NULL, sample INTEGER NOT NULL,
-    round INTEGER NOT NULL, status TEXT NOT NULL, question TEXT NOT NULL, answer TEXT NOT NULL,
+    round INTEGER NOT NULL, status TEXT NOT NULL, split TEXT NOT NULL, question TEXT NOT NULL, answer TEXT NOT NULL,
     exact_match INTEGER NOT NULL, f1 REAL NOT NULL, match INTEGER NOT NULL, seconds REAL NOT NULL,
     record BLOB NOT NULL, UNIQUE (round, question_id, sample));
 CREATE TABLE agent_runs (
@@ -156,7 +156,8 @@ class TraceStore:
         key = (rollout.round, question.id, rollout.sample)
         run("DELETE FROM rollouts WHERE round = ? AND question_id = ? AND sample = ?", key)
         columns = (
-            rollout.id, question.id, rollout.sample, rollout.round, rollout.status, question.question, rollout.answer,
+            rollout.id, question.id, rollout.sample, rollout.round, rollout.status, question.split,
+            question.question, rollout.answer,
             verdict.exact_match, verdict.f1, verdict.match, rollout.seconds, self._pack(rollout),
         )  # fmt: skip
         number = run(f"INSERT INTO rollouts VALUES (NULL, {', '.join('?' * len(columns))})", columns).lastrowid
@@ -219,6 +220,13 @@ class TraceStore:
         query = "SELECT question_id, sample, match FROM rollouts WHERE round = ? AND status = 'finished'"
         return {(question, sample): bool(match) for question, sample, match in self._read(query, (round,))}
 
+    def questions(self) -> list[tuple[str, str, str]]:
+        """(id, text, split) of every question that there are rollouts of."""
+        return [
+            (id, text, split)
+            for id, text, split in self._read("SELECT DISTINCT question_id, question, split FROM rollouts")
+        ]
+
     def rounds(self) -> list[int]:
         """The rounds that hold rollouts."""
         return [number for (number,) in self._read("SELECT DISTINCT round FROM rollouts ORDER BY round")]
@@ -250,6 +258,11 @@ class TraceStore:
         for (number,) in self._read(query, (*values, limit)):
             for (packed,) in self._read("SELECT record FROM rollouts WHERE number = ?", (number,)):
                 yield self._unpack(packed)
+
+    def get(self, id: str) -> Rollout | None:
+        """The rollout of that id."""
+        rows = self._read("SELECT record FROM rollouts WHERE id = ?", (id,))
+        return self._unpack(rows[0][0]) if rows else None
 
     def merge(self, rollouts: Iterable[Rollout]) -> Counter[str]:
         """Add rollouts that are not here yet; what is here stays, except that a finished one replaces a failed one.

@@ -136,7 +136,8 @@ class Workspace:
 
     def dataset(self, role: str) -> Path:
         """The training rows of a role."""
-        return self.datasets / f"{role}.jsonl"
+        parquet = self.datasets / f"{role}.parquet"
+        return parquet if parquet.exists() else self.datasets / f"{role}.jsonl"
 
     def adapter(self, name: str) -> Path:
         """The folder of `role@version`, whether or not it exists."""

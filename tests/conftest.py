@@ -12,7 +12,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from collect.questions import read_questions
+from flywheel.questions import read_questions
 from flywheel.records import Question
 from flywheel.workspace import Workspace
 

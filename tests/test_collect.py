@@ -9,7 +9,6 @@ import pytest
 
 from collect.collector import Summary, collect
 from collect.passages import PassageFinder
-from collect.questions import read_questions
 from collect.rollout import Setup, run_rollout
 from collect.sandbox import Sandbox
 from collect.sources import open_source
@@ -18,6 +17,7 @@ from flywheel.config import validate
 from flywheel.engines import CompletionRequest
 from flywheel.engines.scripted import ScriptedEngine
 from flywheel.errors import ContextExceeded, InfrastructureError
+from flywheel.questions import read_questions
 from flywheel.records import Question, Rollout
 from flywheel.store import TraceStore
 from flywheel.teacher import teacher_engine

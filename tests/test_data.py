@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from collect.questions import read_questions
 from collect.sources.corpus import read_pages
+from flywheel.questions import read_questions
 from flywheel.records import Question
 from flywheel.workspace import data_folder
 

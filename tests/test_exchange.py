@@ -35,7 +35,7 @@ COLLECTION = """
 import sys
 from pathlib import Path
 from collect.collector import collect
-from collect.questions import read_questions
+from flywheel.questions import read_questions
 from flywheel.config import validate
 from flywheel.engines.scripted import ScriptedEngine
 from flywheel.store import TraceStore

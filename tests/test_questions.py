@@ -11,9 +11,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from collect.questions import parse_names, read_questions, summarise
 from collect.schedule import Schedule
 from flywheel.errors import InputError
+from flywheel.questions import parse_names, read_questions, summarise
 from flywheel.records import Question
 
 ROWS = [

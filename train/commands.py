@@ -1,31 +1,91 @@
-"""`flywheel select` and `flywheel train`."""
+"""`flywheel select`, `flywheel audit` and `flywheel train`."""
 
+import json
+import shlex
+import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from flywheel.base_model import quiet
 from flywheel.errors import DataError, InputError
 from flywheel.options import open_workspace
 from flywheel.workspace import ROLES, Workspace
 
-from .dataset import read_examples, write_datasets
-from .select import RULES, Selection
+from .audit import CHECKS, GIVES, Finding, refuse
+from .audit import audit as run_audit
+from .check import open_subject, show_row
+from .dataset import write_datasets
+from .held_out import NEAR
+from .rules import ALL, RULES
+from .select import Selection
 from .side_by_side import train_side_by_side
 
 
-@click.command()
+class _ListsRules(click.Command):
+    """A command whose help ends with the rules."""
+
+    def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Rules, in the order in which they are applied (* cannot be switched off)"):
+            formatter.write_dl([(f"{rule.name}{'*' if rule.always else ''}", rule.reason) for rule in ALL])
+        formatter.write_paragraph()
+        formatter.write_text(
+            "A question is held out if its id or its normalised text is, or if a held-out question names the same "
+            f"things and shares {NEAR:.0%} of its other words. Held out are all questions of another split than "
+            "train, those that an evaluation in reports/ was made on, and those of --held-out."
+        )
+
+
+@click.command(cls=_ListsRules)
 @click.option(
     "--round", "rounds", type=int, multiple=True, help="Only this round; may be repeated. Default: all rounds."
 )
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="RULE",
+    type=click.Choice([rule.name for rule in ALL if not rule.always]),
+    help="Switch a rule off; may be repeated [select.without].",
+)
+@click.option(
+    "--salvage",
+    is_flag=True,
+    help="Keep sub-runs of wrong rollouts whose report holds what a kept run on the same task has found out.",
+)
+@click.option("--held-out", multiple=True, metavar="FILE", help="Questions never to train on; may be repeated.")
+@click.option(
+    "--format", "kind", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True, help="Of the rows."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the dataset card as JSON.")
 @click.pass_context
-def select(context: click.Context, rounds: tuple[int, ...]) -> None:
-    """Turn correct runs into training rows, one file per role in the workspace's datasets folder."""
+def select(
+    context: click.Context, rounds: tuple[int, ...], without: tuple[str, ...], salvage: bool,
+    held_out: tuple[str, ...], kind: str, as_json: bool,
+) -> None:  # fmt: skip
+    """Turn correct runs into training rows, one file per role in the workspace's datasets folder.
+
+    A row is TRL's prompt-completion format: what one call was sent, and what it wrote. Beside the rows lie card.json
+    and funnel.png, which say where the other calls went.
+    """
     workspace = open_workspace(context)
-    print_selection(write_datasets(workspace, rounds), Console())
+    change = {
+        "without": without or workspace.config.select.without,
+        "salvage": salvage or workspace.config.select.salvage,
+    }
+    chosen = workspace.config.select.model_copy(update=change)
+    workspace.config = workspace.config.model_copy(update={"select": chosen})
+    command = shlex.join(["flywheel", *sys.argv[1:]])
+    selection = write_datasets(workspace, rounds, held_out=held_out, kind=kind, command=command)  # type: ignore[arg-type]
+    if as_json:
+        click.echo((workspace.datasets / "card.json").read_text(encoding="utf-8"), nl=False)
+    else:
+        print_selection(selection, Console())
+        click.echo(f"rows, card.json and funnel.png are in {workspace.datasets}")
 
 
 def print_selection(selection: Selection, console: Console) -> None:
@@ -33,16 +93,75 @@ def print_selection(selection: Selection, console: Console) -> None:
     table = Table(title=selection.summary(), box=SIMPLE_HEAD)
     table.add_column("role", no_wrap=True)
     rules = [rule for rule in RULES if any(selection.dropped[role, rule] for role in selection.calls)]
-    for column in ("calls", *rules, "trained", "rows"):
+    for column in ("calls", *rules, "rows", "effective"):
         table.add_column(column.replace("_", " "), justify="right")
+    effective = selection.effective
     for role, calls in selection.calls.items():
         drops = [str(selection.dropped[role, rule]) for rule in rules]
-        table.add_row(role, str(calls), *drops, str(selection.kept[role]), str(len(selection.examples[role])))
+        table.add_row(role, str(calls), *drops, str(selection.kept[role]), f"{effective.get(role, 0):.0f}")
     console.print(table)
     for rule in rules:
-        console.print(f"  {rule.replace('_', ' ')}: {RULES[rule]}")
+        console.print(f"  {rule.replace('_', ' ')}: {RULES[rule].reason}")
     kinds = ", ".join(f"{count} {kind}" for kind, count in selection.kinds.most_common())
     console.print(f"correct rollouts by kind of question: {kinds}")
+    if salvaged := sum(row.salvaged for rows in selection.examples.values() for row in rows):
+        console.print(f"{salvaged} rows are salvaged from wrong rollouts")
+
+
+@click.command()
+@click.option("--role", type=click.Choice(ROLES), help="Only this role. Default: every role that has a dataset.")
+@click.option("--dataset", type=click.Path(path_type=Path), help="Rows to check [the role's own]; only with --role.")
+@click.option(
+    "--show", "shown", type=click.IntRange(min=0), default=1, show_default=True, help="Rows to print, per role."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print all findings as JSON, and no rows.")
+@click.pass_context
+def audit(context: click.Context, role: str | None, dataset: Path | None, shown: int, as_json: bool) -> None:
+    """Check the training rows: that they are what was recorded, and that training sees what serving sends.
+
+    Prints rows with the trained tokens coloured. Runs before every training as well, which it refuses on any error.
+    """
+    workspace = open_workspace(context)
+    if dataset and not role:
+        raise InputError("--dataset needs --role")
+    datasets = {role: dataset or workspace.dataset(role)} if role else _datasets(workspace)
+    quiet()
+    console = Console()
+    results = {}
+    for name, path in datasets.items():
+        subject, _ = open_subject(workspace, name, path)
+        results[name] = run_audit(subject)
+        if as_json:
+            continue
+        for example in subject.examples[:shown]:
+            console.print(show_row(subject.tokenizer, example), highlight=False)
+        _print_findings(name, len(subject.rows), results[name], console)
+    if as_json:
+        click.echo(
+            json.dumps({name: [asdict(one) for one in findings] for name, findings in results.items()}, indent=2)
+        )
+    for name, findings in results.items():
+        refuse(name, findings)
+
+
+def _datasets(workspace: Workspace) -> dict[str, Path]:
+    found = {name: workspace.dataset(name) for name in ROLES if workspace.dataset(name).exists()}
+    if not found:
+        raise DataError(f"there are no datasets in {workspace.datasets}; make some with: flywheel select")
+    return found
+
+
+def _print_findings(role: str, rows: int, findings: list[Finding], console: Console) -> None:
+    table = Table(title=f"{role}: {rows} rows", box=SIMPLE_HEAD)
+    table.add_column("check")
+    table.add_column("result")
+    for check, function in CHECKS.items():
+        mine = [finding for finding in findings if finding.check in (check, *GIVES.get(check, ()))]
+        worst = "error" if any(one.severity == "error" for one in mine) else "warning" if mine else "ok"
+        first = f"{worst} ({len(mine)}): {mine[0].text}" if mine else "ok"
+        style = {"ok": "green", "warning": "yellow", "error": "bold red"}[worst]
+        table.add_row((function.__doc__ or check).rstrip("."), Text(first, style=style))
+    console.print(table)
 
 
 @click.command()
@@ -55,7 +174,10 @@ def print_selection(selection: Selection, console: Console) -> None:
 def train(
     context: click.Context, role: str | None, every: bool, dataset: Path | None, steps: int | None, jobs: int | None
 ) -> None:
-    """Train one LoRA adapter per role, from the base, on the selected rows."""
+    """Train one LoRA adapter per role, from the base, on the selected rows.
+
+    A training that was killed goes on from its last checkpoint when the same command is run again.
+    """
     workspace = open_workspace(context)
     if bool(role) == every:
         raise InputError("say which roles to train: either --role page_search or --all")
@@ -64,27 +186,30 @@ def train(
         return
     if dataset:
         raise InputError("--dataset needs --role")
-    datasets = {name: workspace.dataset(name) for name in ROLES if workspace.dataset(name).exists()}
-    if not datasets:
-        raise DataError(f"there are no datasets in {workspace.datasets}; make some with: flywheel select")
+    datasets = _datasets(workspace)
     chosen_steps = dict.fromkeys(datasets, steps) if steps else {}
     train_side_by_side(workspace, datasets, chosen_steps, jobs or workspace.config.train.jobs)
 
 
 def _train_one(workspace: Workspace, role: str, dataset: Path, steps: int | None) -> None:
-    examples, rows_card = read_examples(dataset, role)
     config = workspace.config
     if steps:
         config = config.model_copy(update={"train": config.train.model_copy(update={"max_steps": steps})})
     quiet()
-    from .sft import train_role
+    subject, rows_card = open_subject(workspace, role, dataset)
+    findings = run_audit(subject)
+    refuse(role, findings)
+    for finding in findings:
+        click.echo(f"audit of {role}: {finding.text}", err=True)
+    from .sft import Task, train_role
 
     with workspace.lock(f"train-{role}"):
         number = workspace.next_version(role)
-        card = train_role(
-            examples, workspace.adapter(f"{role}@{number}"), config, role=role, version_number=number, dataset=dataset,
-            prompt=rows_card.prompt, history=rows_card.history,
+        task = Task(
+            role=role, number=number, dataset=dataset, prompt=rows_card.prompt, history=rows_card.history,
+            target=workspace.adapter(f"{role}@{number}"),
         )  # fmt: skip
+        card = train_role(subject.examples, task, config)
     dropped = f", {card.too_long} rows were too long and left out" if card.too_long else ""
     click.echo(
         f"{card.name}: {card.rows} rows, {card.steps} steps, loss {card.first_loss:.3f} -> {card.last_loss:.3f}, "

@@ -1,54 +1,91 @@
 """The training rows of a role as a file: written from traces, and read back with care."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from pydantic import ValidationError
 
 from flywheel.errors import DataError, InputError
+from flywheel.exchange import write_parquet
 from flywheel.files import read_jsonl, write_jsonl, write_text
+from flywheel.pictures import funnel
+from flywheel.questions import read_questions
 from flywheel.records import DatasetCard, Example
+from flywheel.rows import read_parquet
 from flywheel.store import RolloutFilter, TraceStore
 from flywheel.workspace import Workspace, read_record
 
+from .held_out import HeldOut
 from .select import Selection, select
 
+Format = Literal["jsonl", "parquet"]
 
-def write_datasets(workspace: Workspace, rounds: Sequence[int] = (), folder: Path | None = None) -> Selection:
+
+def write_datasets(
+    workspace: Workspace, rounds: Sequence[int] = (), folder: Path | None = None, held_out: Iterable[str] = (),
+    kind: Format = "jsonl", command: str = "",
+) -> Selection:  # fmt: skip
     """Select from the workspace's traces and write one file per role, with a card.
 
     Args:
         rounds: only these; all rounds if empty.
         folder: where to write, if not to the workspace's datasets.
+        held_out: files of questions that must never be trained on, beside those that the workspace knows to be.
+        command: what the user typed, for the card.
 
     Raises:
         DataError: when nothing is left, or the traces were made with different prompts or histories.
+        InputError: when a file of questions cannot be read, or a rule does not exist.
     """
     if not workspace.traces.exists():
         raise DataError(f"there are no traces in {workspace.folder}; make some with: flywheel collect")
     folder = folder or workspace.datasets
     with TraceStore(workspace.traces) as store:
+        barred = gather_held_out(workspace, store, held_out)
         wanted = tuple(rounds or store.rounds())
         rollouts = (rollout for number in wanted for rollout in store.rollouts(RolloutFilter(round=number)))
-        selection = select(rollouts, workspace.config.select)
-    if not selection.kept:
+        selection = select(rollouts, workspace.config.select, barred)
+    if not selection.kept.total():
         raise DataError(f"nothing is left to train on ({selection.summary()})")
     if len(selection.modes) > 1:
         modes = "; ".join(f"{prompt} prompt with {history} history" for prompt, history in sorted(selection.modes))
         raise DataError(f"the correct rollouts mix {modes}: choose rounds of one kind with --round")
     prompt, history = next(iter(selection.modes))
-    for stale in folder.glob("*.jsonl"):  # a role without rows must not keep those of an earlier selection
-        stale.unlink()
+    for ending in ("jsonl", "parquet"):
+        for stale in folder.glob(f"*.{ending}"):  # a role without rows must not keep those of an earlier selection
+            stale.unlink()
     for role, examples in selection.examples.items():
-        write_jsonl(folder / f"{role}.jsonl", (example.model_dump_json() for example in examples))
-    rows = {role: len(examples) for role, examples in selection.examples.items()}
+        if kind == "parquet":
+            write_parquet(examples, Example, folder / f"{role}.parquet")
+        else:
+            write_jsonl(folder / f"{role}.jsonl", (example.model_dump_json() for example in examples))
     card = DatasetCard(
-        rounds=wanted, prompt=prompt, history=history, rows=rows, calls=dict(selection.calls),
+        rounds=wanted, prompt=prompt, history=history, rows=dict(selection.kept), calls=dict(selection.calls),
         dropped={f"{role}.{rule}": count for (role, rule), count in selection.dropped.items()},
-        kinds=dict(selection.kinds),
+        kinds=dict(selection.kinds), held_out=len(barred),
+        effective={role: round(number, 1) for role, number in selection.effective.items()}, command=command,
     )  # fmt: skip
+    funnel(selection.calls, selection.dropped, selection.kept, folder / "funnel.png")
     write_text(folder / "card.json", card.model_dump_json(indent=2) + "\n")
     return selection
+
+
+def gather_held_out(workspace: Workspace, store: TraceStore, files: Iterable[str] = ()) -> HeldOut:
+    """All questions that the workspace knows to be held out: those of another split in its traces, those that its
+    evaluations were made on, and those of the files."""
+    held_out = HeldOut()
+    for id, text, split in store.questions():
+        if split != "train":
+            held_out.add(id, text)
+    for evaluation in sorted(workspace.reports.glob("*/*.sqlite")):
+        with TraceStore(evaluation, read_only=True) as evaluated:
+            for id, text, _ in evaluated.questions():
+                held_out.add(id, text)
+    for file in files:
+        for question in read_questions(file):
+            held_out.add(question.id, question.question)
+    return held_out
 
 
 def read_examples(path: Path, role: str) -> tuple[list[Example], DatasetCard]:
@@ -67,7 +104,7 @@ def read_examples(path: Path, role: str) -> tuple[list[Example], DatasetCard]:
         )
     card = read_record(card_path, DatasetCard)
     examples = []
-    for number, row in read_jsonl(path):
+    for number, row in read_parquet(path) if path.suffix == ".parquet" else read_jsonl(path):
         try:
             example = Example.model_validate(row)
         except ValidationError as error:

@@ -1,25 +1,16 @@
 """Traces -> examples: keeps the steps of correct runs, and counts every step it drops by the rule that dropped it."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from flywheel.config import SelectConfig
-from flywheel.grading import normalise
+from flywheel.errors import InputError
 from flywheel.records import AgentRun, Call, Example, History, Message, Prompt, Rollout
 
-RULES = {
-    "held_out": "the question belongs to a held-out split",
-    "infrastructure": "an engine or the network failed during the rollout",
-    "not_correct": "the final answer was wrong",
-    "over_quota": "the question has enough correct rollouts already",
-    "run_not_finished": "the agent run was cut at its step limit, stopped for repetition, or outgrew the context",
-    "report_unused": "the caller never saw the report of this agent run",
-    "step_failed": "the step had no code, its code failed, or it repeated an earlier one",
-    "step_cut": "the step was cut at the token limit",
-    "duplicate": "the same row is there already",
-}
-"""Every rule by name, in the order in which they are applied."""
+from .credit import same_finding
+from .held_out import HeldOut
+from .rules import RULES, call_rule, rollout_rule, run_rule
 
 
 @dataclass
@@ -31,126 +22,163 @@ class Selection:
     """Calls seen, by role."""
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Calls dropped, by role and rule."""
-    kept: Counter[str] = field(default_factory=Counter)
-    """Calls that are trained, by role."""
     rollouts: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     """Kept rollouts by kind of question: what the rows are skewed to."""
     modes: set[tuple[Prompt, History]] = field(default_factory=set)
     """(prompt, history) of kept rollouts; training on a mixture would not be what is served."""
 
+    @property
+    def kept(self) -> Counter[str]:
+        """Rows by role."""
+        return Counter({role: len(rows) for role, rows in self.examples.items()})
+
+    @property
+    def effective(self) -> dict[str, float]:
+        """Effective number of rows by role (Kish): fewer than there are, where some weigh more than others."""
+        weights = {role: [row.weight for row in rows] for role, rows in self.examples.items()}
+        return {role: sum(found) ** 2 / sum(weight**2 for weight in found) for role, found in weights.items()}
+
     def summary(self) -> str:
         """The funnel in one line."""
         rules: Counter[str] = Counter()
         for (_, rule), count in self.dropped.items():
             rules[rule] += count
-        drops = ", ".join(f"{count} {rule}" for rule, count in rules.most_common()) or "none"
+        drops = ", ".join(f"{count:,} {rule}" for rule, count in rules.most_common()) or "none"
         return f"kept {self.kept.total():,} of {self.calls.total():,} calls; dropped: {drops}"
 
 
-def select(rollouts: Iterable[Rollout], config: SelectConfig, held_out: Collection[str] = ()) -> Selection:
+def select(rollouts: Iterable[Rollout], config: SelectConfig, held_out: HeldOut | None = None) -> Selection:
     """Apply all rules.
 
     Args:
-        held_out: ids and texts of further questions that must never be trained on.
+        held_out: questions that must never be trained on, beside those of another split than `train`.
+
+    Raises:
+        InputError: when a rule that is to be switched off does not exist, or cannot be.
     """
-    selection = Selection()
-    barred = {normalise(text) for text in held_out} | set(held_out)
-    per_question: Counter[str] = Counter()
-    seen: set[str] = set()
-    for rollout in rollouts:
-        selection.rollouts += 1
-        for run in rollout.runs:
-            selection.calls[run.role] += len(run.calls)
-        if rule := _rollout_rule(rollout, config, barred, per_question):
+    return _Selector(config, held_out or HeldOut()).run(rollouts)
+
+
+def switched_off(config: SelectConfig) -> frozenset[str]:
+    """Names of the rules that are off.
+
+    Raises:
+        InputError: for a name that is no rule's, or a rule that always holds.
+    """
+    for name in config.without:
+        if name not in RULES:
+            raise InputError(f"there is no rule {name!r}; rules are {', '.join(RULES)}")
+        if RULES[name].always:
+            raise InputError(f"the rule {name} cannot be switched off: {RULES[name].reason}")
+    return frozenset(config.without)
+
+
+class _Selector:
+    """The state of one selection."""
+
+    def __init__(self, config: SelectConfig, held_out: HeldOut) -> None:
+        self._config = config
+        self._held_out = held_out
+        self._off = switched_off(config)
+        self._selection = Selection()
+        self._per_question: Counter[str] = Counter()
+        self._seen: set[str] = set()
+        self._good_runs: dict[str, list[AgentRun]] = defaultdict(list)
+        """Kept runs by question, for salvage."""
+        self._wrong: list[Rollout] = []
+
+    def run(self, rollouts: Iterable[Rollout]) -> Selection:
+        selection = self._selection
+        for rollout in rollouts:
+            selection.rollouts += 1
             for run in rollout.runs:
-                selection.dropped[run.role, rule] += len(run.calls)
-            continue
-        per_question[rollout.question.id] += 1
-        selection.kinds[rollout.question.kind or "any kind"] += 1
-        selection.modes.add((rollout.prompt, rollout.history))
+                selection.calls[run.role] += len(run.calls)
+            rule = self._rollout_rule(rollout)
+            if rule == "not_correct" and self._config.salvage:
+                self._wrong.append(rollout)
+            elif rule:
+                self._drop(rollout.runs, rule)
+            else:
+                self._keep(rollout)
+        for rollout in self._wrong:
+            self._salvage(rollout)
+        _weigh(selection, self._config)
+        return selection
+
+    def _rollout_rule(self, rollout: Rollout) -> str:
+        question = rollout.question
+        if question.split != "train" or question in self._held_out:
+            return "held_out"
+        if rule := rollout_rule(rollout, self._config):
+            return rule
+        full = self._per_question[question.id] >= self._config.max_per_question
+        return "over_quota" if full and "over_quota" not in self._off else ""
+
+    def _keep(self, rollout: Rollout) -> None:
+        self._per_question[rollout.question.id] += 1
+        self._selection.kinds[rollout.question.kind or "any kind"] += 1
+        self._selection.modes.add((rollout.prompt, rollout.history))
         for run in rollout.runs:
-            _select_run(rollout, run, config, selection, seen)
-    return selection
+            if rule := run_rule(rollout, run, self._off):
+                self._drop([run], rule)
+                continue
+            self._good_runs[rollout.question.id].append(run)
+            self._take(rollout, run, salvaged=False)
+
+    def _salvage(self, rollout: Rollout) -> None:
+        """Keep the sub-runs of a wrong rollout whose own report is verified by a kept run on the same task."""
+        good = self._good_runs[rollout.question.id]
+        for run in rollout.runs:
+            known = run.parent_call is not None and any(same_finding(run, other) for other in good)
+            if not known or (rollout.prompt, rollout.history) not in self._selection.modes:
+                self._drop([run], "not_correct")
+            elif rule := run_rule(rollout, run, self._off):
+                self._drop([run], rule)
+            else:
+                self._take(rollout, run, salvaged=True)
+
+    def _take(self, rollout: Rollout, run: AgentRun, salvaged: bool) -> None:
+        for call in run.calls:
+            if rule := call_rule(run, call, self._off):
+                self._selection.dropped[run.role, rule] += 1
+                continue
+            example = _example(rollout, run, call, salvaged)
+            key = example.model_dump_json(include={"role", "prompt", "completion"})
+            if key in self._seen and "duplicate" not in self._off:
+                self._selection.dropped[run.role, "duplicate"] += 1
+                continue
+            self._seen.add(key)
+            self._selection.examples[run.role].append(example)
+
+    def _drop(self, runs: Iterable[AgentRun], rule: str) -> None:
+        for run in runs:
+            self._selection.dropped[run.role, rule] += len(run.calls)
 
 
-def _rollout_rule(rollout: Rollout, config: SelectConfig, barred: set[str], taken: Counter[str]) -> str:
-    """The first rule that drops a whole rollout, or an empty string."""
-    question, verdict = rollout.question, rollout.verdict
-    if question.split != "train" or question.id in barred or normalise(question.question) in barred:
-        return "held_out"
-    if rollout.status == "infrastructure":
-        return "infrastructure"
-    correct = verdict.f1 >= config.f1_threshold if config.accept == "f1" else getattr(verdict, config.accept)
-    if not correct:
-        return "not_correct"
-    return "over_quota" if taken[question.id] >= config.max_per_question else ""
+def _example(rollout: Rollout, run: AgentRun, call: Call, salvaged: bool) -> Example:
+    return Example(
+        role=run.role, prompt=call.messages, completion=(Message(role="assistant", content=call.completion),),
+        question=rollout.question.id, rollout=rollout.id, run=run.id, call=call.id, salvaged=salvaged,
+    )  # fmt: skip
 
 
-def _select_run(rollout: Rollout, run: AgentRun, config: SelectConfig, selection: Selection, seen: set[str]) -> None:
-    rule = ""
-    if run.status != "finished":
-        rule = "run_not_finished"
-    elif run.parent_call and not _report_used(rollout, run):
-        rule = "report_unused"
-    if rule:
-        selection.dropped[run.role, rule] += len(run.calls)
+def _weigh(selection: Selection, config: SelectConfig) -> None:
+    """Give each question of a role the same weight, and each run of a question; then make the mean 1.
+
+    A question that was solved four times would otherwise count four times one that was solved once, and a run of eight
+    steps four times one of two.
+    """
+    if config.weights == "equal":
         return
-    good = []
-    for call in run.calls:
-        if rule := _call_rule(call):
-            selection.dropped[run.role, rule] += 1
-        else:
-            good.append(call)
-    for example in _examples(rollout, run, good, config):
-        key = example.model_dump_json(include={"prompt", "completion", "targets", "role"})
-        if key in seen:
-            selection.dropped[run.role, "duplicate"] += len(example.calls)
-            continue
-        seen.add(key)
-        selection.kept[run.role] += len(example.calls)
-        selection.examples[run.role].append(example)
-
-
-def _report_used(rollout: Rollout, run: AgentRun) -> bool:
-    """Whether the report came back to the caller as an observation (in whole, or its start where that was cut)."""
-    for parent in rollout.runs:
-        for call in parent.calls:
-            if call.id == run.parent_call:
-                return not run.report or run.report[:200] in (call.observation or run.report)
-    return False
-
-
-def _call_rule(call: Call) -> str:
-    if call.error:
-        return "step_failed"
-    return "step_cut" if call.finish_reason == "length" else ""
-
-
-def _examples(rollout: Rollout, run: AgentRun, good: list[Call], config: SelectConfig) -> Iterator[Example]:
-    """One row for the whole run where its history only grows, else one row per call."""
-    if not good:
-        return
-    whole = config.rows == "run" or (config.rows == "auto" and rollout.history == "full")
-    groups = [good] if whole and _append_only(run) else [[call] for call in good]
-    for calls in groups:
-        last = calls[-1]
-        messages = (*last.messages, _completion(last))
-        start = len(calls[0].messages)
-        targets = tuple(len(call.messages) - start for call in calls)
-        yield Example(
-            role=run.role, prompt=messages[:start], completion=messages[start:], targets=targets,
-            rollout=rollout.id, run=run.id, calls=tuple(call.id for call in calls),
-        )  # fmt: skip
-
-
-def _append_only(run: AgentRun) -> bool:
-    """Whether each call was sent the one before, what it wrote, and one observation more."""
-    for before, after in zip(run.calls, run.calls[1:], strict=False):
-        if after.messages[:-1] != (*before.messages, _completion(before)):
-            return False
-    return True
-
-
-def _completion(call: Call) -> Message:
-    return Message(role="assistant", content=call.completion)
+    for role, rows in selection.examples.items():
+        runs = Counter(row.run for row in rows)
+        per_question: dict[str, set[str]] = defaultdict(set)
+        for row in rows:
+            per_question[row.question].add(row.run)
+        weights = [1 / (runs[row.run] * len(per_question[row.question])) for row in rows]
+        mean = sum(weights) / len(weights)
+        selection.examples[role] = [
+            row.model_copy(update={"weight": round(weight / mean, 6)})
+            for row, weight in zip(rows, weights, strict=True)
+        ]

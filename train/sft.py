@@ -1,54 +1,54 @@
 """Trains one LoRA adapter on the rows of one role, with the loss on completions only."""
 
+import json
 import math
-import random
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
-from torch import Tensor
+from trl.trainer.sft_config import SFTConfig
 
 from flywheel.base_model import base_hash, load_model, load_tokenizer, resolve_folder
 from flywheel.config import Config, TrainConfig
 from flywheel.errors import DataError, InfrastructureError
-from flywheel.files import disk_errors, sha256, write_text
+from flywheel.files import sha256, write_text
 from flywheel.progress import Tracker
 from flywheel.records import AdapterCard, Example, History, Prompt
 from flywheel.workspace import processors
 
-from .rows import IGNORED, Row, tokenise, usable
-
-_PACKAGES = ("torch", "transformers", "peft")
+from .adapter import package_versions, save_adapter
+from .optimiser import MasterAdamW
+from .rows import Row, tokenise, usable
+from .trainer import TreeTrainer, Watch, plan_batches
 
 
 @dataclass(frozen=True)
-class Trained:
-    """What training did."""
+class Task:
+    """What is to be trained."""
 
-    steps: int
-    rows: int
-    too_long: int
-    trained_tokens: int
-    losses: list[float]
-    seconds: float
+    role: str
+    number: int
+    """The version that the adapter gets."""
+    dataset: Path
+    prompt: Prompt
+    history: History
+    target: Path
+    """The adapter's folder; appears whole or not at all."""
 
 
-def train_role(
-    examples: Sequence[Example], target: Path, config: Config, *, role: str, version_number: int, dataset: Path,
-    prompt: Prompt, history: History,
-) -> AdapterCard:  # fmt: skip
-    """Train an adapter from the base and write it to `target`, whole or not at all.
+def train_role(examples: Sequence[Example], task: Task, config: Config) -> AdapterCard:
+    """Train an adapter from the base and write it. A training that was killed goes on from its last checkpoint.
 
     Raises:
         DataError: when no row can be trained, or the loss stops being a number.
         InputError: when the base cannot be loaded.
+        InfrastructureError: when memory or disk run out.
     """
     folder = resolve_folder(config.engine.model)
     settings = config.train
@@ -59,19 +59,31 @@ def train_role(
     tokenizer = load_tokenizer(folder)
     rows, too_long = usable([tokenise(tokenizer, example) for example in examples], settings.max_tokens)
     if not rows:
-        raise DataError(f"{role} has no row of at most {settings.max_tokens} tokens to train on (train.max_tokens)")
-    model = _with_adapter(load_model(folder, config.engine.dtype, quantize), settings, quantize)
-    trained = _fit(model, rows, too_long, settings, tokenizer.pad_token_id or 0, role)
+        raise DataError(
+            f"{task.role} has no row of at most {settings.max_tokens} tokens to train on (train.max_tokens)"
+        )
+    started = time.monotonic()
+    base = base_hash(folder)
+    try:
+        model = _with_adapter(load_model(folder, config.engine.dtype, quantize), settings, quantize)
+        losses = _fit(
+            model, tokenizer, rows, task, settings, key=sha256(base, config.digest("train"), config.engine.dtype)
+        )
+    except torch.OutOfMemoryError as error:
+        raise InfrastructureError(
+            "the device ran out of memory: lower train.batch or train.max_tokens, or use train.quantize=nf4"
+        ) from error
     card = AdapterCard(
-        role=role, version=version_number, base=config.engine.model, base_hash=base_hash(folder), prompt=prompt,
-        history=history, rank=settings.rank, alpha=settings.alpha, learning_rate=settings.learning_rate,
-        steps=trained.steps, rows=trained.rows, too_long=trained.too_long, trained_tokens=trained.trained_tokens,
-        first_loss=round(trained.losses[0], 4), last_loss=round(_tail_mean(trained.losses), 4),
-        seconds=round(trained.seconds, 1), dataset=dataset.name, dataset_hash=sha256(dataset), weights_hash="",
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions={package: version(package) for package in _PACKAGES},
+        role=task.role, version=task.number, base=config.engine.model, base_hash=base, prompt=task.prompt,
+        history=task.history, rank=settings.rank, alpha=settings.alpha, learning_rate=settings.learning_rate,
+        steps=len(losses), rows=len(rows), too_long=too_long, trained_tokens=sum(len(row.completion) for row in rows),
+        first_loss=round(losses[0], 4), last_loss=round(_tail_mean(losses), 4),
+        seconds=round(time.monotonic() - started, 1), dataset=task.dataset.name, dataset_hash=sha256(task.dataset),
+        weights_hash="", created=datetime.now(UTC).isoformat(timespec="seconds"), versions=package_versions(),
     )  # fmt: skip
-    return _save(model, card, target)
+    card = save_adapter(model, card, task.target, losses)
+    shutil.rmtree(_checkpoints(task), ignore_errors=True)
+    return card
 
 
 def _with_adapter(model: Any, settings: TrainConfig, quantized: bool) -> Any:
@@ -81,115 +93,71 @@ def _with_adapter(model: Any, settings: TrainConfig, quantized: bool) -> Any:
         model.gradient_checkpointing_enable()
         model.enable_input_require_grads()
     lora = LoraConfig(
-        r=settings.rank, lora_alpha=settings.alpha, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
-    )
+        r=settings.rank, lora_alpha=settings.alpha, lora_dropout=settings.dropout, target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )  # fmt: skip
     # The optimiser keeps float32 copies of the weights, so the adapter itself may have the base's faster type.
     return get_peft_model(model, lora, autocast_adapter_dtype=False)
 
 
-def _fit(model: Any, rows: list[Row], too_long: int, settings: TrainConfig, padding: int, role: str) -> Trained:
-    steps = settings.max_steps or max(1, math.ceil(len(rows) * settings.epochs / settings.batch))
-    weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    masters = [weight.detach().float().clone().requires_grad_(True) for weight in weights]
-    optimiser = torch.optim.AdamW(masters, lr=settings.learning_rate, weight_decay=0.0, betas=(0.9, 0.99))
-    model.train()
-    losses: list[float] = []
-    tokens = 0
-    started = time.monotonic()
-    with Tracker(f"train {role}", steps) as tracker:
-        for step, batch in enumerate(_batches(rows, settings.batch, steps, settings.seed)):
-            rate = settings.learning_rate * min(1.0, (step + 1) / max(1, settings.warmup_steps)) * (1 - step / steps)
-            for group in optimiser.param_groups:
-                group["lr"] = rate
-            loss = _loss(model, batch, padding)
-            loss.backward()  # type: ignore[no-untyped-call]
-            losses.append(loss.item())
-            if not math.isfinite(losses[-1]):
-                raise DataError(f"the loss of {role} is {losses[-1]} at step {step + 1}: lower train.learning_rate")
-            _step(weights, masters, optimiser)
-            tokens += sum(row.trained for row in batch)
-            tracker.advance(note=f"loss {_tail_mean(losses):.3f}")
-    if not all(weight.isfinite().all() for weight in weights):
-        raise DataError(f"the adapter of {role} is not finite: lower train.learning_rate")
-    return Trained(steps, len(rows), too_long, tokens, losses, time.monotonic() - started)
+def _fit(model: Any, tokenizer: Any, rows: list[Row], task: Task, settings: TrainConfig, key: str) -> list[float]:
+    """Train the model in place; gives the loss of every step."""
+    runs = len({row.run for row in rows})
+    arguments = _arguments(task, settings)
+    per_step = settings.batch * settings.accumulation * arguments.world_size
+    steps = settings.max_steps or max(1, math.ceil(runs * settings.epochs / per_step))
+    arguments.max_steps = steps
+    batches = plan_batches(rows, settings.batch, steps * settings.accumulation * arguments.world_size, settings.seed)
+    optimiser = MasterAdamW((w for w in model.parameters() if w.requires_grad), lr=settings.learning_rate)
+    warmup = max(1, settings.warmup_steps)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimiser, lambda step: min(1.0, (step + 1) / warmup) * max(0.0, 1 - step / steps)
+    )
+    checkpoint = _resumable(task, key + sha256(task.dataset))
+    with Tracker(f"train {task.role}", steps) as tracker:
+        trainer = TreeTrainer(
+            model, arguments, batches, processing_class=tokenizer, optimizers=(optimiser, schedule),
+            callbacks=[Watch(task.role, tracker)],
+        )  # fmt: skip
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if not all(weight.isfinite().all() for weight in model.parameters() if weight.requires_grad):
+        raise DataError(f"the adapter of {task.role} is not finite: lower train.learning_rate")
+    return [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
 
 
-def _batches(rows: list[Row], size: int, steps: int, seed: int) -> Iterator[list[Row]]:
-    """So many batches; each pass over the rows is shuffled, and rows of similar length are put together."""
-    generator = random.Random(seed)
-    given = 0
-    while True:
-        shuffled = generator.sample(rows, len(rows))
-        batches = []
-        for start in range(0, len(rows), size * 8):
-            chunk = sorted(shuffled[start : start + size * 8], key=lambda row: len(row.ids))
-            batches += [chunk[position : position + size] for position in range(0, len(chunk), size)]
-        generator.shuffle(batches)
-        for batch in batches:
-            if given == steps:
-                return
-            given += 1
-            yield batch
+def _arguments(task: Task, settings: TrainConfig) -> SFTConfig:
+    cuda = torch.cuda.is_available()
+    return SFTConfig(
+        output_dir=str(_checkpoints(task)), seed=settings.seed, use_cpu=not cuda, dataloader_pin_memory=cuda,
+        # one tree of rows per device and step, in the order that was planned
+        per_device_train_batch_size=1, gradient_accumulation_steps=settings.accumulation, max_length=None,
+        dataset_kwargs={"skip_prepare_dataset": True}, remove_unused_columns=False,
+        train_sampling_strategy="sequential",
+        # types and checkpointing of activations are settled when the model is loaded
+        bf16=False, fp16=False, gradient_checkpointing=False,
+        learning_rate=settings.learning_rate, max_grad_norm=1.0,
+        logging_steps=1, logging_nan_inf_filter=False, report_to="none", disable_tqdm=True,
+        save_strategy="steps", save_steps=settings.checkpoint_steps, save_total_limit=1,
+    )  # fmt: skip
 
 
-def _loss(model: Any, batch: list[Row], padding: int) -> Tensor:
-    """Mean cross entropy over trained tokens, each row times its weight. Logits are made for trained tokens only."""
-    length = max(len(row.ids) for row in batch)
-    device = model.device
-    ids = torch.tensor([row.ids + [padding] * (length - len(row.ids)) for row in batch], device=device)
-    labels = torch.tensor([row.labels + [IGNORED] * (length - len(row.labels)) for row in batch], device=device)
-    attention = torch.tensor([[1] * len(row.ids) + [0] * (length - len(row.ids)) for row in batch], device=device)
-    base = model.get_base_model()
-    hidden = base.model(input_ids=ids, attention_mask=attention, use_cache=False).last_hidden_state[:, :-1]
-    following = labels[:, 1:]
-    chosen = following != IGNORED
-    logits = base.lm_head(hidden[chosen]).float()
-    losses = torch.nn.functional.cross_entropy(logits, following[chosen], reduction="none")
-    weights = torch.tensor([[row.weight] for row in batch], device=device).expand(following.shape)[chosen]
-    return (losses * weights).sum() / weights.sum()
+def _checkpoints(task: Task) -> Path:
+    return task.target.with_name(f".{task.target.name}.training")
 
 
-def _step(weights: list[Any], masters: list[Tensor], optimiser: torch.optim.Optimizer) -> None:
-    """Update the float32 masters with the weights' gradients, and copy them back."""
-    for weight, master in zip(weights, masters, strict=True):
-        master.grad = weight.grad.float()
-        weight.grad = None
-    torch.nn.utils.clip_grad_norm_(masters, 1.0)
-    optimiser.step()
-    with torch.no_grad():
-        for weight, master in zip(weights, masters, strict=True):
-            weight.copy_(master)
+def _resumable(task: Task, key: str) -> Path | None:
+    """The last whole checkpoint of a training on the same base, rows and settings; others are removed."""
+    folder = _checkpoints(task)
+    note = folder / "inputs.json"
+    if not note.exists() or json.loads(note.read_text(encoding="utf-8")) != key:
+        shutil.rmtree(folder, ignore_errors=True)
+        write_text(note, json.dumps(key))
+        return None
+    # the state is written last, so that a checkpoint that has it is whole
+    whole = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
+    return max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
 def _tail_mean(losses: list[float]) -> float:
     tail = losses[-max(1, len(losses) // 10) :]
     return sum(tail) / len(tail)
-
-
-def _save(model: Any, card: AdapterCard, target: Path) -> AdapterCard:
-    """Write the adapter beside its place, then rename; the card is written last."""
-    temporary = target.with_name(f".{target.name}.part")
-    shutil.rmtree(temporary, ignore_errors=True)
-    with disk_errors(target):
-        temporary.mkdir(parents=True)
-        try:
-            model.save_pretrained(temporary, save_embedding_layers=False)
-        except RuntimeError as error:  # how safetensors reports a full disk
-            raise InfrastructureError(f"cannot write {temporary}: {error}") from error
-        card = card.model_copy(update={"weights_hash": sha256(temporary / "adapter_model.safetensors")})
-        write_text(temporary / "README.md", _readme(card))
-        write_text(temporary / "card.json", card.model_dump_json(indent=2) + "\n")
-        temporary.rename(target)
-    return card
-
-
-def _readme(card: AdapterCard) -> str:
-    lines = [
-        f"# {card.name}",
-        "",
-        f"LoRA adapter (rank {card.rank}) of the role `{card.role}` for the base `{card.base}`, trained by Flywheel.",
-        f"It expects the role's {card.prompt} system prompt and {card.history} history.",
-        "",
-        f"{card.rows} rows, {card.steps} steps, loss {card.first_loss} -> {card.last_loss}, {card.created}.",
-    ]
-    return "\n".join(lines) + "\n"

@@ -8,9 +8,9 @@ from typing import Any
 
 from flywheel.errors import InputError
 from flywheel.files import disk_errors, sha256
+from flywheel.rows import HUB, paragraphs, read_rows
 from flywheel.workspace import data_folder
 
-from ..rows import HUB, paragraphs, read_rows
 from . import Page, PageUnavailable, query_words
 
 _TITLE_WEIGHT = 4.0

@@ -8,8 +8,7 @@ from pydantic import ValidationError
 
 from flywheel.errors import InputError
 from flywheel.records import Question
-
-from .rows import read_rows, supporting
+from flywheel.rows import read_rows, supporting
 
 _NAMES = {
     "id": ("_id", "qid", "question_id"),

@@ -33,7 +33,7 @@ def read_rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         case ".csv" | ".tsv":
             yield from _csv(file)
         case ".parquet":
-            yield from _parquet(file)
+            yield from ((f"{file}:{number}", row) for number, row in read_parquet(file))
         case _:
             for number, row in read_jsonl(file):
                 yield f"{file}:{number}", row
@@ -52,16 +52,18 @@ def _csv(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise InputError(f"{file}: not a CSV file in UTF-8 ({error})") from error
 
 
-def _parquet(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_parquet(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (row number, row) of a Parquet file.
+
+    Raises:
+        InputError: when it is none.
+    """
     import pyarrow
     import pyarrow.parquet
 
     try:
-        number = 0
-        for batch in pyarrow.parquet.ParquetFile(file).iter_batches(1000):
-            for row in batch.to_pylist():
-                number += 1
-                yield f"{file}:{number}", row
+        batches = pyarrow.parquet.ParquetFile(file).iter_batches(500)
+        yield from enumerate((row for batch in batches for row in batch.to_pylist()), start=1)
     except pyarrow.ArrowException as error:
         raise InputError(f"{file}: not a Parquet file ({_first_line(error)})") from error
 

@@ -1,0 +1,56 @@
+"""Brings a role's rows together with what they are checked against, runs the audit, and shows rows."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from flywheel.base_model import load_tokenizer, resolve_folder
+from flywheel.chat import end_of_turn
+from flywheel.records import DatasetCard, Example, Rollout
+from flywheel.stages import stage
+from flywheel.store import TraceStore
+from flywheel.workspace import Workspace
+
+from .audit import Subject
+from .dataset import gather_held_out, read_examples
+from .held_out import HeldOut
+from .rows import tokenise
+
+
+def open_subject(workspace: Workspace, role: str, dataset: Path) -> tuple[Subject, DatasetCard]:
+    """Read the rows of a role, and what the workspace knows about them.
+
+    Raises:
+        InputError: when the rows, or the base's tokenizer, cannot be read.
+        DataError: when there are none.
+    """
+    examples, card = read_examples(dataset, role)
+    tokenizer = load_tokenizer(resolve_folder(workspace.config.engine.model, weights=False))
+    rollouts: dict[str, Rollout] = {}
+    held_out = HeldOut()
+    if workspace.traces.exists():
+        with TraceStore(workspace.traces, read_only=True) as store:
+            held_out = gather_held_out(workspace, store)
+            for name in {example.rollout for example in examples}:
+                if (rollout := store.get(name)) is not None:
+                    rollouts[name] = rollout
+    subject = Subject(
+        role=role, examples=examples, rows=[tokenise(tokenizer, example) for example in examples], tokenizer=tokenizer,
+        system_prompt=stage("collect.team").WIKIPEDIA.role(role).prompt(card.prompt),
+        max_tokens=workspace.config.train.max_tokens, select=workspace.config.select, held_out=held_out,
+        rollouts=rollouts,
+    )  # fmt: skip
+    return subject, card
+
+
+def show_row(tokenizer: Any, example: Example) -> Text:
+    """A row decoded token by token: what is trained in green, token by token in two shades, all else dim."""
+    row = tokenise(tokenizer, example)
+    text = Text(f"{example.call} (weight {example.weight:.2f}, {len(row)} tokens, {len(row.completion)} trained)\n")
+    text.append(tokenizer.decode(row.prompt), style="dim")
+    for place, token in enumerate(row.completion):
+        text.append(tokenizer.decode([token]), style="black on green" if place % 2 else "black on bright_green")
+    if not tokenizer.decode(row.completion).endswith(end_of_turn(tokenizer)):
+        text.append(" (does not end a turn)", style="bold red")
+    return text

@@ -1,0 +1,109 @@
+"""TRL's SFT trainer, fed with trees of rows instead of padded batches."""
+
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import datasets
+import torch
+from torch import Tensor
+from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer
+
+from flywheel.errors import DataError
+from flywheel.progress import Tracker
+
+from .rows import Row
+from .tree import Tree
+
+
+class TreeTrainer(SFTTrainer):  # type: ignore[misc]  # trl is untyped here
+    """Trains on one tree of rows per device and step, with each token's loss weighted by its rows.
+
+    Everything else is the trainer's: gradient accumulation, `accelerate launch`, checkpoints, trackers.
+
+    Args:
+        batches: the rows of every step and device, in their order.
+    """
+
+    def __init__(self, model: Any, args: SFTConfig, batches: Sequence[Sequence[Row]], **options: Any) -> None:
+        numbers = datasets.Dataset.from_dict({"number": list(range(len(batches)))})
+
+        def collate(features: list[dict[str, int]]) -> dict[str, Tensor]:
+            return Tree.of([row for feature in features for row in batches[feature["number"]]]).inputs()
+
+        super().__init__(model, args, train_dataset=numbers, data_collator=collate, **options)
+        self.remove_callback(PrinterCallback)
+        self.model_accepts_loss_kwargs = True  # the loss is divided by the weight of the whole step, not of a part
+
+    def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Tensor | None:
+        """The weight of all tokens of an optimiser step, over accumulation and devices."""
+        if not batch_samples:
+            return None
+        total = torch.stack([batch["weights"].sum() for batch in batch_samples]).sum().to(device)
+        return self.accelerator.gather(total).sum() if self.args.world_size > 1 else total
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """Mean cross entropy over the trained tokens of the step, by weight. Logits are made for them alone."""
+        predictors, logit, labels, weights = (inputs.pop(name) for name in ("predictors", "logit", "labels", "weights"))
+        logits = model(**inputs, use_cache=False, logits_to_keep=predictors).logits[0].float()
+        losses = torch.nn.functional.cross_entropy(logits[logit], labels, reduction="none")
+        total = weights.sum() if num_items_in_batch is None else num_items_in_batch
+        loss = (losses * weights).sum() / total
+        if num_items_in_batch is not None:  # gradients are averaged over devices, and the total is of all of them
+            loss = loss * self.args.world_size
+        return loss
+
+
+def plan_batches(rows: Sequence[Row], runs_per_batch: int, batches: int, seed: int) -> list[list[Row]]:
+    """So many batches of whole agent runs: each pass over the runs is shuffled anew.
+
+    The rows of a run stay together, since they share most of their tokens.
+    """
+    runs: dict[str, list[Row]] = {}
+    for row in rows:
+        runs.setdefault(row.run, []).append(row)
+    generator = random.Random(seed)
+    planned: list[list[Row]] = []
+    while len(planned) < batches:
+        shuffled = generator.sample(list(runs.values()), len(runs))
+        starts = range(0, len(shuffled), runs_per_batch)
+        planned += [[row for run in shuffled[start : start + runs_per_batch] for row in run] for start in starts]
+    return planned[:batches]
+
+
+class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
+    """Shows each step's loss and speed, and stops a training whose loss is no number.
+
+    Raises:
+        DataError: from inside the training.
+    """
+
+    def __init__(self, role: str, tracker: Tracker) -> None:
+        self._role = role
+        self._tracker = tracker
+        self._losses: list[float] = []
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """What a resumed training has behind it."""
+        if state.global_step:
+            self._tracker.advance(state.global_step, note="resumed from a checkpoint")
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict[str, float], **_: Any
+    ) -> None:
+        """Every step is logged."""
+        if "loss" not in logs:
+            return
+        loss = logs["loss"]
+        if not math.isfinite(loss):
+            raise DataError(
+                f"the loss of {self._role} is {loss} at step {state.global_step}: lower train.learning_rate"
+            )
+        self._losses.append(loss)
+        recent = self._losses[-max(1, len(self._losses) // 10) :]
+        self._tracker.advance(note=f"loss {sum(recent) / len(recent):.3f}")
