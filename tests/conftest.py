@@ -12,8 +12,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+from collect.collector import collect
+from flywheel.config import validate
 from flywheel.questions import read_questions
-from flywheel.records import Question
+from flywheel.records import Question, Rollout
+from flywheel.store import TraceStore
+from flywheel.teacher import teacher_engine
 from flywheel.workspace import Workspace
 
 ROOT = Path(__file__).parent.parent
@@ -123,6 +127,22 @@ def make_workspace(tmp_path: Path) -> Callable[..., Workspace]:
 def training_questions() -> list[Question]:
     """The embedded training questions."""
     return read_questions("embedded", "train")
+
+
+@pytest.fixture(scope="session")
+def traces(tmp_path_factory: pytest.TempPathFactory, training_questions: list[Question]) -> list[Rollout]:
+    """A teacher's rollouts."""
+    folder = tmp_path_factory.mktemp("traces")
+    settings = {
+        "team": {"prompt": "compact", "history": "full"},
+        "source": {"kind": "corpus", "path": "embedded", "passages": 8},
+    }
+    chosen = training_questions[:16]
+    with TraceStore(folder / "traces.sqlite") as store:
+        collect(
+            chosen, validate(settings, "test"), teacher_engine(chosen), store, folder, round=0, samples=1, temperature=0
+        )
+        return list(store.rollouts())
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from flywheel.grading.forms import Word, words
-from flywheel.grading.words import APPROXIMATE, COPULAS, FUNCTION
+from flywheel.grading.words import APPROXIMATE, COPULAS, FUNCTION, HEDGES
 from flywheel.records import AgentRun, Rollout
 
 _CUT = 200
@@ -39,9 +39,10 @@ def grounded(run: AgentRun) -> bool:
         missing = [word for word in missing if not word.number] + [
             word for word in operands if word.stem not in seen and len(word.form) > 1
         ]
-    marked = [word for word in claims if word.number or word.capital]
-    if marked:
+    if any(word.number or word.capital for word in claims):
         return not any(word.number or word.capital for word in missing)
+    if any(word.form in HEDGES for word in words(run.report)):
+        return True
     return len(missing) <= (1 - _COVERED) * len(claims)
 
 
@@ -55,7 +56,7 @@ def _claims(report: str) -> list[Word]:
     found: list[Word] = []
     for sentence in re.split(r"(?<=[.!?])\s+", report):
         for place, word in enumerate(words(sentence)):
-            if word.form in FUNCTION | COPULAS | APPROXIMATE:
+            if word.form in FUNCTION | COPULAS | APPROXIMATE | HEDGES:
                 continue
             begins = place == 0 and len(words(sentence)) > 3
             found.append(Word(word.form, word.capital and not begins, word.after_comma))
