@@ -12,8 +12,10 @@ from smolagents.monitoring import AgentLogger
 from smolagents.utils import AgentExecutionError, AgentGenerationError, AgentMaxStepsError
 
 from flywheel.errors import ContextExceeded
+from flywheel.files import valid_text
 from flywheel.records import History, StepError
 
+from .answers import format_answer
 from .recording import RecordingModel, RepeatedAction, RunRecorder
 from .team import CODE_TAGS
 
@@ -130,7 +132,10 @@ class RoleAgent(CodeAgent):  # type: ignore[misc]  # smolagents is untyped here
         seen = [_printed(step.observations)]
         remarks: list[str] = []
         error: StepError | None = None
-        if isinstance(step.error, AgentExecutionError):
+        if step.error is None and self._recorder.calls[-1].code is None:  # an empty text runs, and does nothing
+            error = "parse"
+            remarks.append(NO_CODE)
+        elif isinstance(step.error, AgentExecutionError):
             error = "execution"
             remarks.append(f"Error: {_last_line(str(step.error))}")
         elif step.error is not None:
@@ -155,22 +160,10 @@ class RoleAgent(CodeAgent):  # type: ignore[misc]  # smolagents is untyped here
 def _printed(observations: str | None) -> str:
     """What the code printed, out of smolagents' wrapping."""
     text = (observations or "").removeprefix("Execution logs:\n")
-    return (
-        text.rpartition("Last output from code snippet:\n")[0].strip() if "Last output from" in text else text.strip()
-    )
+    printed, marker, _ = text.rpartition("Last output from code snippet:\n")
+    return valid_text(printed if marker else text).strip()
 
 
 def _last_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1][:300] if lines else "unknown"
-
-
-def format_answer(answer: Any) -> str:
-    """A final answer as text; 42.0 is 42."""
-    if isinstance(answer, float) and answer.is_integer() and abs(answer) < 1e15:
-        answer = int(answer)
-    if isinstance(answer, bool):
-        return "yes" if answer else "no"
-    if isinstance(answer, list | tuple | set):
-        return ", ".join(format_answer(item) for item in answer)
-    return str(answer).strip()

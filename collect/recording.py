@@ -10,7 +10,7 @@ from smolagents.monitoring import TokenUsage
 from smolagents.utils import parse_code_blobs
 
 from flywheel.engines import Completion, CompletionRequest, Engine
-from flywheel.files import sha256
+from flywheel.files import sha256, valid_text
 from flywheel.records import AgentRun, Call, Message, RunStatus, StepError
 
 from .team import CODE_TAGS
@@ -31,6 +31,8 @@ class RunRecorder:
     calls: list[Call] = field(default_factory=list)
     status: RunStatus = "failed"
     report: str = ""
+    tool_calls: int = 0
+    """How often the code of this run has called a tool."""
     lasting: list[str] = field(default_factory=list)
     """Observations without errors and hints, by call."""
     actions: Counter[str] = field(default_factory=Counter)
@@ -95,7 +97,7 @@ class RecordingModel(Model):  # type: ignore[misc]  # smolagents is untyped here
         )  # fmt: skip
         started = time.perf_counter()
         completion = self._engine.complete(request)
-        text = _with_closing_tag(completion)
+        text = valid_text(_with_closing_tag(completion))
         call = Call(
             id=f"{self._run.id}.{index}", index=index, messages=sent, completion=text, code=_code(text),
             finish_reason=completion.finish_reason, prompt_tokens=completion.prompt_tokens,
@@ -125,11 +127,14 @@ def _with_closing_tag(completion: Completion) -> str:
 
 
 def _code(text: str) -> str | None:
+    """The code that smolagents finds, which closes a block that was left open."""
+    opening, closing = CODE_TAGS
+    unclosed = text.count(opening) > text.count(closing)
     try:
-        code: str = parse_code_blobs(text, CODE_TAGS)
+        code: str = parse_code_blobs(text + closing if unclosed else text, CODE_TAGS)
     except ValueError:
         return None
-    return code
+    return code if code.strip() else None
 
 
 def _action(call: Call) -> str:

@@ -99,6 +99,8 @@ class LiveRollout:
         """Run a fresh agent of a role and return its report."""
         setup, team = self.setup, self.setup.config.team
         role = setup.team.role(name)
+        if len(self.runs) >= team.runs_per_question:
+            return "No further agent can be called for this question. Finish with final_answer and what you have."
         task = f"{task}\nPage: {page}" if page else task
         run = RunRecorder(
             id=f"{self.id}.{len(self.runs)}", role=name, parent_call=parent.last_call if parent else None, task=task

@@ -21,7 +21,9 @@ SECONDS = 5.0
 """Time that one step may compute; what its tools take is not counted."""
 MEMORY = 256_000_000
 """Bytes."""
-LIMITS = ResourceLimits(max_feed_duration_secs=SECONDS, max_memory=MEMORY, max_recursion_depth=200)
+LIMITS = ResourceLimits(
+    max_feed_duration_secs=SECONDS, max_memory=MEMORY, max_recursion_depth=200, max_suspensions=1_000_000
+)  # how often tools may be called is limited by themselves
 MAX_PRINTED_BYTES = 200_000
 CHECKOUT_TIMEOUT = 60.0
 """Seconds to wait for a free worker, so that a pool that is too small ends in an error instead of a hang."""
@@ -132,7 +134,7 @@ class MontyExecutor(PythonExecutor):  # type: ignore[misc]  # smolagents is unty
         self.state["_print_outputs"] = printed.output
         if answers:
             return CodeOutput(output=answers[0], logs=printed.output, is_final_answer=True)
-        return CodeOutput(output=value, logs=printed.output, is_final_answer=False)
+        return CodeOutput(output=_presentable(value), logs=printed.output, is_final_answer=False)
 
     def _stopped(self, error: Exception, printed: str) -> CodeStopped | None:
         """What to tell the model if a limit ended its code. A session that is lost is replaced by the next step."""
@@ -167,6 +169,15 @@ class MontyExecutor(PythonExecutor):  # type: ignore[misc]  # smolagents is unty
         with contextlib.suppress(MontyError, RuntimeError):
             self._stack.close()
         self._stack = contextlib.ExitStack()
+
+
+def _presentable(value: Any) -> Any:
+    """The value of the last line, which smolagents will write out: Python refuses to write very long integers."""
+    try:
+        str(value)
+    except ValueError:
+        return "a number too long to be written"
+    return value
 
 
 def _plain(tool: Callable[..., Any]) -> Callable[..., Any]:

@@ -38,7 +38,7 @@ class Schedule:
         self._count = Counter(question for question, _ in counted)
         self._under_way: Counter[str] = Counter()
         self.skipped = len(counted)
-        self.budget = samples * len(self._questions) - self.skipped
+        self.budget = max(0, samples * len(self._questions) - self.skipped)
         """Most rollouts still to make."""
         self._left = self.budget
         self._places = {question.id: place for place, question in enumerate(self._questions)}

@@ -6,12 +6,15 @@ from smolagents import Tool
 
 from flywheel.errors import FlywheelError, InfrastructureError
 
+from .answers import format_answer
 from .recording import RunRecorder
 from .sources import PageUnavailable
 
 if TYPE_CHECKING:
     from .rollout import LiveRollout
 
+_MOST_CALLS = 100
+"""Calls of tools in one agent run; code can call them in a loop."""
 _QUERY = {"query": {"type": "string", "description": "What to look for."}}
 
 
@@ -29,11 +32,17 @@ class TeamTool(Tool):  # type: ignore[misc]  # smolagents is untyped here
 
     def forward(self, *values: Any, **named: Any) -> str:
         """Do the tool's work; a failure of engine or network is remembered by the rollout."""
+        self.run.tool_calls += 1
+        if self.run.tool_calls > _MOST_CALLS:
+            return (
+                f"Tools have been called {_MOST_CALLS} times in this run, which is the limit. Finish with final_answer."
+            )
         arguments = dict(zip(self.inputs, values, strict=False)) | named
         if len(values) + len(named) != len(arguments) or not set(arguments) <= set(self.inputs):
             return f"Call it as {self.name}({', '.join(self.inputs)})."
         try:
-            return self.answer(**{name: str(value).strip() for name, value in arguments.items()})
+            texts = {name: format_answer(value) for name, value in arguments.items()}
+            return self.answer(**texts)
         except PageUnavailable as error:
             return str(error)
         except FlywheelError as error:

@@ -30,6 +30,8 @@ class TeamConfig(Section):
     supervisor_steps: int = Field(8, ge=1)
     wiki_search_steps: int = Field(6, ge=1)
     page_search_steps: int = Field(3, ge=1)
+    runs_per_question: int = Field(60, ge=1)
+    """Agent runs that one question may take in all; code can call agents in a loop."""
     observation_characters: int = Field(8000, ge=200)
     """Longer observations are cut, and say so."""
 

@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 from flywheel.errors import InfrastructureError, InputError
 
@@ -55,35 +55,57 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         InputError: when the file is missing or a line is not a JSON object; names file and line.
     """
     try:
-        file = path.open(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-    with file:
-        try:
-            is_array = file.read(1) == "["
+        with path.open("rb") as file:
+            begin = file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")
             file.seek(0)
-            for number, row in _array(path, file) if is_array else _lines(path, file):
+            for number, row in _array(path, file) if begin.startswith(b"[") else _lines(path, file):
                 if not isinstance(row, dict):
                     raise InputError(f"{path}:{number}: expected a JSON object, found {type(row).__name__}")
                 yield number, row
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}: not UTF-8 text ({error.reason})") from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _array(path: Path, file: TextIO) -> Iterator[tuple[int, Any]]:
+def _array(path: Path, file: BinaryIO) -> Iterator[tuple[int, Any]]:
     try:
-        yield from enumerate(json.load(file), start=1)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}: not a JSON array ({error})") from error
+        yield from enumerate(_parse(file.read()), start=1)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a JSON array in UTF-8 ({_short(error)})") from error
 
 
-def _lines(path: Path, file: TextIO) -> Iterator[tuple[int, Any]]:
+def _lines(path: Path, file: BinaryIO) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(file, start=1):
         if line.strip():
             try:
-                yield number, json.loads(line)
-            except json.JSONDecodeError as error:
-                raise InputError(f"{path}:{number}: not JSON ({error})") from error
+                row = _parse(line)
+            except UnicodeDecodeError as error:
+                raise InputError(f"{path}:{number}: not UTF-8 text ({error.reason})") from error
+            except (ValueError, RecursionError) as error:
+                raise InputError(f"{path}:{number}: not JSON ({_short(error)})") from error
+            yield number, row
+
+
+def _parse(text: bytes) -> Any:
+    found = json.loads(text.decode("utf-8-sig"))
+    return _valid(found) if b"\\ud" in text.lower() else found
+
+
+def _valid(value: Any) -> Any:
+    """The same with valid texts: JSON can spell halves of characters."""
+    if isinstance(value, str):
+        return valid_text(value)
+    if isinstance(value, list):
+        return [_valid(item) for item in value]
+    return {valid_text(key): _valid(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _short(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0][:200]
+
+
+def valid_text(text: str) -> str:
+    """A text that can be written as UTF-8: halves of characters that a broken reply may hold are replaced."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def sha256(*parts: Path | bytes | str) -> str:

@@ -140,6 +140,13 @@ def _retry_after(reply: requests.Response, otherwise: float) -> float:
     return otherwise
 
 
+def _forget(kept: dict[Any, Any]) -> None:
+    """Let the oldest go; all of them are on disk as well."""
+    while len(kept) > _PAGES_KEPT:
+        with contextlib.suppress(StopIteration, RuntimeError):  # another thread may be at it
+            kept.pop(next(iter(kept)), None)
+
+
 class WikipediaSource:
     """Pages of a Wikipedia. The package keeps its state in module globals, so one thread uses it at a time.
 
@@ -170,10 +177,12 @@ class WikipediaSource:
         query = query.strip()[:300]
         if not query:
             return []
-        if (query, limit) not in self._searches:
-            self._searches[query, limit] = self._ask(lambda: wikipedia.search(query, results=limit))
+        titles = self._searches.get((query, limit))
+        if titles is None:
+            titles = self._searches[query, limit] = self._ask(lambda: wikipedia.search(query, results=limit))
+            _forget(self._searches)
         pages = []
-        for title in self._searches[query, limit]:
+        for title in titles:
             with contextlib.suppress(PageUnavailable):
                 pages.append(self.page(title))
         return pages
@@ -184,8 +193,7 @@ class WikipediaSource:
         found = self._pages.get(title)
         if found is None:
             found = self._pages[title] = self._find(title)
-            if len(self._pages) > _PAGES_KEPT:  # the others are on disk
-                self._pages.pop(next(iter(self._pages)))
+            _forget(self._pages)
         if isinstance(found, PageUnavailable):
             raise PageUnavailable(*found.args)
         return found

@@ -21,7 +21,10 @@ class Asked:
         follow = {
             form for place, word in enumerate(forms) if word in ("which", "what") for form in forms[place + 1 :][:3]
         }
-        self.thing = bool(follow & THING_QUESTION)
+        near = {
+            form for place, word in enumerate(forms) if word in ("which", "what") for form in forms[place + 1 :][:8]
+        }
+        self.thing = bool(follow & THING_QUESTION) and not near & PERSON_QUESTION
         self.choice = False
         """The answer stands in the question."""
 

@@ -12,7 +12,7 @@ from typing import Any
 from anyascii import anyascii
 from text_to_num import alpha2digit
 
-from .words import APPROXIMATE, EQUIVALENT, FUNCTION, UNITS, US_STATES
+from .words import APPROXIMATE, EQUIVALENT, FUNCTION, MEASURES, UNITS, US_STATES
 
 _MONTH = (
     r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
@@ -27,7 +27,8 @@ _DATES = re.compile(
 _ROMAN = re.compile(r"(?=[XVIL]{2})(XL|L?X{0,3})(IX|IV|V?I{0,3})")
 """Roman numerals from II to LXXXIX; single letters are initials or names."""
 _ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50}
-_TOKEN = re.compile(r"\d+(?:st|nd|rd|th|d)\b|(?<![\w)])-\d+(?:\.\d+)?|\d+(?:\.\d+)?|[^\W\d_]+|,")
+_TIME_QUESTION = frozenset(("old", "long", "age", "year"))
+_TOKEN = re.compile(r"\d+(?:st|nd|rd|th|d|s)\b|(?<![\w)])-\d+(?:\.\d+)?|\d+(?:\.\d+)?|[^\W\d_]+|,")
 _SCALES = {"1000": 10**3, "1000000": 10**6, "1000000000": 10**9, "1000000000000": 10**12}
 
 
@@ -46,6 +47,11 @@ class Word:
     def stem(self) -> str:
         """The form without a plural's ending (Harman's S-stemmer)."""
         return stem(self.form)
+
+    @property
+    def shades(self) -> bool:
+        """Says nothing of its own: an article, a preposition, `about`, `mainly`."""
+        return self.form in FUNCTION or (self.form in APPROXIMATE and not (self.capital and len(self.form) < 3))
 
     @property
     def number(self) -> bool:
@@ -78,7 +84,7 @@ def words(text: str) -> tuple[Word, ...]:
         form = str(_roman(token)) if _ROMAN.fullmatch(token) else token.lower()
         if after_comma and token in US_STATES:
             form = US_STATES[token]
-        form = re.sub(r"^(\d+)(?:st|nd|rd|th|d)$", r"\1", form)
+        form = re.sub(r"^(\d+)(?:st|nd|rd|th|d)$", r"\1th", form)
         found.append(Word(form, token[0].isupper(), after_comma))
     return tuple(_expand(found))
 
@@ -95,9 +101,11 @@ def content(found: Iterable[Word]) -> list[str]:
 
 def _ascii(text: str) -> str:
     """Plain letters; quotes, dashes, initials and symbols in one way."""
-    text = re.sub(r"(\d)\s*[′’'](?=\W|$)", r"\1 feet ", text)
-    text = re.sub(r"(\d)\s*[″”\"](?=\W|$)(?=[^\"]*$)", r"\1 inches ", text)
-    text = re.sub(r"(\d)\s*[-\u2010-\u2015\u2212]\s*(?=\d)", r"\1 to ", text)
+    text = re.sub(r"\bco-(?=\w)", "co", text, flags=re.IGNORECASE)
+    text = re.sub(r"\b(WW)(?=[12]\b)", "World War ", text)
+    text = re.sub(r"(\d)\s?[′’'](?=\W|$)", r"\1 feet ", text)
+    text = re.sub(r"(\d)\s?[″”\"](?=\W|$)(?=[^\"]*$)", r"\1 inches ", text)
+    text = re.sub(r"(\d)\s?[-\u2010-\u2015\u2212]\s?(?=\d)", r"\1 to ", text)
     text = re.sub(r"\b(first|second) world war\b", r"world war \1", text, flags=re.IGNORECASE)
     text = re.sub(r"\bworld war (?:first|one|i)\b", "World War 1", text, flags=re.IGNORECASE)
     text = re.sub(r"\bworld war second\b", "World War 2", text, flags=re.IGNORECASE)
@@ -105,7 +113,7 @@ def _ascii(text: str) -> str:
     text = re.sub(r"\b(km|m|mi)/(h|s)\b", lambda unit: f"{unit[1]} per {'hour' if unit[2] == 'h' else 'second'}", text)
     text = anyascii(text.replace("%", " percent ").replace("°", " degrees ").replace("&", " and "))
     text = re.sub(r"\$\s*(\d[\d,.]*(?:\s+(?:thousand|million|billion|trillion))?)", r"\1 dollars ", text)
-    text = re.sub(r"\s+and\s+co\b", " Co", text, flags=re.IGNORECASE)
+    text = re.sub(r"\s(?:and)\s+co\b", " Co", text, flags=re.IGNORECASE)
     text = re.sub(r"'s\b|(?<=s)'(?!\w)", "", text).replace("'", "").replace("`", "")
     text = re.sub(r"\b((?:[A-Za-z]\.\s?){2,})(?=([A-Z][a-z])?)", _initials, text)
     return re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
@@ -172,7 +180,7 @@ class Quantity:
 
 def quantity(found: Iterable[Word]) -> Quantity | None:
     """A text that is one number with at most a unit or a noun; None for any other text."""
-    rest = [word for word in found if word.form not in APPROXIMATE and word.form not in FUNCTION]
+    rest = [word for word in found if word.form not in APPROXIMATE | FUNCTION | {"ad", "bc", "old"}]
     if not rest or not re.fullmatch(r"-?\d+(\.\d+)?", rest[0].form) or len(rest) > 4:
         return None
     if any(word.number or (word.capital and index > 1) for index, word in enumerate(rest[1:], start=1)):
@@ -184,25 +192,28 @@ def quantity(found: Iterable[Word]) -> Quantity | None:
 
 
 def same_quantity(first: Quantity, second: Quantity, question: set[str]) -> bool:
-    """Whether two quantities are the same; a unit, or a noun that the question names, may be missing."""
+    """Whether two quantities are the same; what is counted or measured may be left out where the question says it."""
     if first.unit is not None and second.unit is not None:
         left, right = first.value * first.unit, second.value * second.unit
         if left.dimensionality != right.dimensionality:
             return False
-        return bool(
-            abs(left.to_base_units().magnitude - right.to_base_units().magnitude)
-            <= 1e-9 * abs(left.to_base_units().magnitude)
-        )
-    if first.value != second.value:
-        return False
-    known = {stem(word) for word in UNITS} | question
+        magnitudes = left.to_base_units().magnitude, right.to_base_units().magnitude
+        return bool(abs(magnitudes[0] - magnitudes[1]) <= 1e-9 * abs(magnitudes[0]))
     left_noun, right_noun = set(first.noun), set(second.noun)
-    return (
-        not (left_noun and right_noun)
-        or left_noun <= right_noun
-        or right_noun <= left_noun
-        or left_noun | right_noun <= known
-    )
+    mixed = (first.unit is not None and right_noun) or (second.unit is not None and left_noun)
+    if first.value != second.value or mixed:
+        return False
+    if left_noun and right_noun:
+        return left_noun <= right_noun or right_noun <= left_noun
+    return not question or _goes_without_saying(first.unit or second.unit, left_noun | right_noun, question)
+
+
+def _goes_without_saying(unit: Any, noun: set[str], question: set[str]) -> bool:
+    """Whether a question makes clear what is measured or counted."""
+    if unit is None:
+        return noun <= question | {stem(word) for word in UNITS}
+    lasting = str(unit) in ("year", "day", "month", "week", "hour", "minute", "second")
+    return bool(({stem(part) for part in str(unit).split()} | (_TIME_QUESTION if lasting else MEASURES)) & question)
 
 
 def measures(word: Word) -> bool:

@@ -36,11 +36,11 @@ def _is_number(text: str) -> bool:
 
 
 def _number(text: str) -> float:
-    """A number without `$`, `%` and thousands separators; infinity for what is none, which equals no gold."""
+    """A number without `$`, `%` and thousands separators; not-a-number for what is none, which equals nothing."""
     try:
         return float(re.sub("[$%,]", "", text))
     except ValueError:
-        return float("inf")
+        return float("nan")
 
 
 def _letters(text: str) -> str:

@@ -9,12 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
+from itertools import pairwise
 
 from .asked import Asked
 from .forms import Word, content, quantity, same_quantity, words
 from .names import conjunctions, same_thing
 from .sentences import said
-from .words import FUNCTION, HEDGES, PEERAGE
+from .words import COUNTRIES, FUNCTION, HEDGES, PEERAGE
 
 _BRACKETS = r"[(\[](?![^\d)\]]+\d)[^)\]]*[)\]]"
 """`(film)` and `(2004 film)` say which one is meant; `(season 10)` names a part."""
@@ -29,12 +30,21 @@ def match(prediction: str, gold: str, question: str = "") -> str:
     Args:
         question: lets words that only repeat it be left out.
     """
-    prediction, gold = prediction.strip(), gold.strip()
-    answer, expected = words(prediction), words(gold)
-    if prediction == gold or (answer and content(answer) == content(expected)):
-        return "equal" if gold else ""
-    if not answer or not expected or len(prediction) > _LONGEST + len(gold) or "\n" in prediction:
+    if prediction.strip() == gold.strip():
+        return "equal" if gold.strip() else ""
+    prediction, gold = _answer(prediction), gold.strip()
+    if len(prediction) > _LONGEST + len(gold) or len(gold) > _LONGEST or "\n" in prediction:
         return ""
+    answer, expected = words(prediction), words(gold)
+    if not answer or not expected or _differ_at_once(prediction, gold):
+        return ""
+    if content(answer) == content(expected):
+        return "equal"
+    return _unequal(prediction, gold, question)
+
+
+def _unequal(prediction: str, gold: str, question: str) -> str:
+    answer, expected = words(prediction), words(gold)
     if "".join(content(answer)) == "".join(content(expected)) and _numbers(answer) == _numbers(expected):
         return "same letters"
     if content(expected) in (["yes"], ["no"]):
@@ -44,14 +54,38 @@ def match(prediction: str, gold: str, question: str = "") -> str:
     return _open(prediction, gold, Asked(question))
 
 
+def _answer(text: str) -> str:
+    """A prediction without `The answer is`."""
+    text = re.sub(r"[*_`]{1,3}(?=\w)|(?<=\w)[*_`]{1,3}(?=\W|$)", "", text.strip()[: 10 * _LONGEST])
+    return re.sub(r"^(?:the )?(?:final )?answer(?: is)?\s?[:,]?\s|^answer:", "", text, flags=re.IGNORECASE).strip()
+
+
+def _differ_at_once(prediction: str, gold: str) -> bool:
+    """Signs and eras change everything, and no other rule looks at them."""
+    eras = [
+        any(word.form == "bc" and before.number for before, word in pairwise(words(text)))
+        for text in (prediction, gold)
+    ]
+    return _signs(prediction) != _signs(gold) or eras[0] != eras[1]
+
+
+def _signs(text: str) -> list[str]:
+    """Signs that change what is meant: `C#`, `A-`, `> 5`, `1/2`; a plus before a number does not."""
+    return re.findall(r"(?<=\w)\+|\+(?=\D)|[#<>^=*]|(?<=[\w)])[-\u2212](?=\s|$)|(?<=\d)/(?=\d)", text)
+
+
 def _closed(prediction: str, gold: str) -> str:
     """`No, it sinks` answers; `No information was found` does not."""
     text = prediction.lower()
     if text.strip(" .") == {"yes": "true", "no": "false"}[gold]:
         return "yes/no as a truth value"
-    if re.search(rf",\s*so,? {gold}\W*$", text):
+    if re.search(rf", ?so,? {gold}\W*$", text):
         return "yes/no at the end"
-    return "yes/no with a tail" if re.match(rf"{gold}\s*([,.;:!-]|\u2013|\u2014|$)", text) else ""
+    other = {"yes": "no", "no": "yes"}[gold]
+    if re.search(rf"\b({other}|but|except|unless|although{'|only' if gold == 'yes' else ''})\b", text):
+        return ""
+    begins = rf"{gold}\s?([,.;:!-]|\u2013|\u2014|$|(they|it|both|he|she|these|neither) )"
+    return "yes/no with a tail" if re.match(begins, text) else ""
 
 
 def _open(prediction: str, gold: str, asked: Asked) -> str:
@@ -62,11 +96,12 @@ def _open(prediction: str, gold: str, asked: Asked) -> str:
         return "same quantity" if same_quantity(first, second, asked.stems) else ""
     if _brackets(prediction) and _brackets(gold) and not _brackets(prediction) & _brackets(gold):
         return ""  # Mercury (planet) is not Mercury (element)
-    numbers, others = _numbers(answer), _numbers(expected)
+    numbers, others = (Counter(name.removesuffix("th") for name in _numbers(found)) for found in (answer, expected))
     if numbers and others and not (numbers <= others or others <= numbers):
         return ""
     for rule, reason in (
         (_same_members, "same members in another order"),
+        (_turned, "same name"),
         (_same_place, "same place"),
         (same_thing, "same thing"),
         (_same_number, "same number"),
@@ -114,7 +149,7 @@ def _same_members(prediction: str, gold: str, asked: Asked) -> bool:
 
 
 def _members(text: str) -> list[str]:
-    parts = re.split(r"\s*[,;/]\s*(?:and\s+|&\s*)?|\s+(?:and|&)\s+", text.strip(" ."))
+    parts = re.split(r"\s*(?:[,;]|(?<!\d)/|/(?!\d))\s*(?:and\s+|&\s*)?|\s+(?:and|&)\s+", text.strip(" ."))
     return [re.sub(r"^both\s+", "", part) for part in parts if part]
 
 
@@ -134,7 +169,22 @@ def _same_place(prediction: str, gold: str, asked: Asked) -> bool:
         return False
     first = {word.stem for part in tail for word in words(part)} - FUNCTION
     second = {word.stem for part in others for word in words(part)} - FUNCTION
-    return first <= second or second <= first
+    added = first - second  # what the gold does not say, the question must: `London, Ontario` is not London
+    known = asked.stems | _COUNTRY_STEMS | {word.stem for word in words(head)}
+    return added <= known and (first <= second or second <= first)
+
+
+_COUNTRY_STEMS = frozenset(word.stem for name in COUNTRIES.values() for word in words(name))
+
+
+def _turned(prediction: str, gold: str, asked: Asked) -> bool:
+    """`Spielberg, Steven`, and names whose family name may stand first."""
+    answer, expected = content(words(prediction)), content(words(gold))
+    if not asked.person or sorted(answer) != sorted(expected) or len(answer) < 2:
+        return False
+    family, comma, given = prediction.partition(",")
+    turned = comma and content(words(f"{given} {family}")) == expected
+    return bool(turned) or (len(answer) == 2 and all(word.capital for word in words(gold)))
 
 
 def _same_number(prediction: str, gold: str, asked: Asked) -> bool:
@@ -143,7 +193,9 @@ def _same_number(prediction: str, gold: str, asked: Asked) -> bool:
         [word for word in words(text) if not (word.stem in asked.stems or word.form in FUNCTION)]
         for text in (prediction, gold)
     )
-    return bool(answer) and all(word.number for word in answer) and content(answer) == content(expected)
+    numbers = [[form.removesuffix("th") for form in content(found)] for found in (answer, expected)]
+    named = len(words(prediction)) > 1 or len(words(gold)) > 1  # `third` is not `three`
+    return named and bool(answer) and all(word.number for word in answer) and numbers[0] == numbers[1]
 
 
 def _chosen(prediction: str, gold: str, asked: Asked) -> bool:

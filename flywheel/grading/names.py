@@ -7,7 +7,6 @@ from typing import Any
 from .asked import Asked
 from .forms import Word, content, stem, words
 from .words import (
-    APPROXIMATE,
     COPULAS,
     COUNTRIES,
     EXPLAINS,
@@ -16,14 +15,21 @@ from .words import (
     HEDGES,
     HONORIFICS,
     INSTITUTION,
+    KINDS,
     MOVABLE,
     NAME_ENDINGS,
     NAMED_AFTER,
+    OTHER_PLACES,
+    PLAIN_KINDS,
 )
 
 _GROUPS = tuple(frozenset(map(stem, group)) for group in GENERIC_GROUPS)
-_KINDS = frozenset().union(*_GROUPS)
-_RELATES = frozenset(("of", "to", "by", "from", "for", "with", "than", "before", "after"))
+_KINDS = frozenset(map(stem, KINDS))
+_PLAIN = frozenset(map(stem, PLAIN_KINDS))
+_RELATES = frozenset(
+    "of to by from for with than before after near outside inside above below between called formerly then later now "
+    "not versus via under".split()
+)
 """Before a name, these make it the name of something else: `wife of Bill Clinton`."""
 _MONARCHS = ("king", "queen", "pope", "emperor", "empress", "prince")
 
@@ -91,16 +97,24 @@ def _align(first: Sequence[Word], second: Sequence[Word]) -> list[tuple[Word, Wo
 
 def _same_word(first: Word, second: Word) -> bool:
     """Equal but for a plural; an initial, a short name, or another spelling of the same name."""
-    if first.stem == second.stem:
+    if first.form == second.form or (first.stem == second.stem and not (first.capital and second.capital)):
         return True
-    if first.number or second.number:
-        return False
+    if first.number or second.number:  # `Henry VIII`, `Henry the Eighth`
+        roman = (first.capital and first.number) or (second.capital and second.number)
+        return bool(roman) and first.form.removesuffix("th") == second.form.removesuffix("th")
     short, long = sorted((first.form, second.form), key=len)
+    if not (first.capital and second.capital):
+        return _same_faith(short, long)
     if first.capital and second.capital and (
         (len(short) == 1 and long.startswith(short)) or short in _short_names(long) or long in _short_names(short)
     ):  # fmt: skip
         return True
-    return _near(short, long) or _same_faith(short, long)
+    return _sound(short) == _sound(long) or _near(short, long) or _same_faith(short, long)
+
+
+def _sound(name: str) -> str:
+    """Letters that languages write differently: Jacob and Jakob, Dmitri and Dmitry."""
+    return name.replace("ph", "f").translate(str.maketrans("kyzw", "cisv"))
 
 
 def _same_faith(first: str, second: str) -> bool:
@@ -114,7 +128,8 @@ def _near(short: str, long: str) -> bool:
     """A slip of spelling, or another way to spell a name: one letter, in a long word two."""
     from rapidfuzz.distance import OSA
 
-    if len(short) < 5 or short[0] != long[0]:
+    ends = short[-1] == long[-1] or {short[-1], long[-1]} == {"i", "y"}  # Mario is not Maria
+    if len(short) < 7 or short[0] != long[0] or not ends:
         return False
     return OSA.distance(short, long) <= (2 if len(short) >= 8 else 1)
 
@@ -156,9 +171,14 @@ class _Alignment:
             [word for place, part in enumerate(side) for word in part if self._weighs(word, place)]
             for side in (self.answer, self.expected)
         )
+        if self.person and _initials(self.answer[1]) != _initials(self.expected[1]) and self._has_initials():
+            return False  # George H. W. Bush is not George W. Bush
         if left and right and not _of_one_kind(left, right):
             return self._title_for_name(self.answer, self.expected) or self._title_for_name(self.expected, self.answer)
         return self._excuse(self.answer, gold=False) and self._excuse(self.expected, gold=True)
+
+    def _has_initials(self) -> bool:
+        return any(len(word.form) == 1 for word in self.matched)
 
     def _may_be_a_person(self) -> bool:
         written = [word for word in self.everything if not word.number and word.form not in FUNCTION]
@@ -169,11 +189,11 @@ class _Alignment:
 
     def _weighs(self, word: Word, place: int) -> bool:
         """Not a small word, nor an initial or a title of a person."""
-        if word.form in FUNCTION or word.form in APPROXIMATE:
+        if word.shades:
             return False
         if not self.person or len(self.matched) < 2:
             return True
-        initial = len(word.form) == 1 and not word.number
+        initial = len(word.form) == 1 and not word.number and not (self.answer[1] and self.expected[1])
         return not (initial or (place == 0 and word.form in HONORIFICS))
 
     def _ends_a_name(self, word: Word) -> bool:
@@ -186,7 +206,7 @@ class _Alignment:
         others = [word for side in (titled, named) for part in side[1:] for word in part]
         return (
             self.person and bool(title) and not others
-            and all(word.form in HONORIFICS for word in title)
+            and all(word.form in HONORIFICS - {"mr", "mrs", "ms", "miss", "dr", "doctor"} for word in title)
             and 0 < len(name) <= 3 and all(word.capital for word in name)
         )  # fmt: skip
 
@@ -201,10 +221,11 @@ class _Alignment:
     def _says_nothing(self, word: Word) -> bool:
         if word.number:
             return word.form in self.asked.forms
-        return word.form in FUNCTION or word.form in APPROXIMATE or word.stem in self.asked.stems
+        return word.shades or (word.stem in self.asked.stems and word.form not in HONORIFICS)
 
     def _leading(self, extra: list[Word]) -> bool:
-        rest = [word for word in self._rest(extra) if word.stem not in _KINDS]
+        # `the city of Springfield`; before a name, a kind in lower case says nothing new
+        rest = [w for w in self._rest(extra) if not self._kind(w) and (w.capital or w.stem not in _KINDS)]
         if not rest or (self.person and all(word.form in HONORIFICS for word in rest)):
             return True
         if self.person and self.asked.person and self.equal >= 2 and len(rest) == len(extra) == 1:
@@ -222,6 +243,15 @@ class _Alignment:
         last = next((word for word in reversed(extra) if word.form not in ("a", "an", "the")), None)
         return last is not None and not last.capital
 
+    def _kind(self, word: Word) -> bool:
+        """Says what kind of thing it is, as the question does; or is one of the few that are always left out."""
+        return word.stem in _PLAIN or (word.stem in _KINDS and word.stem in self.asked.stems)
+
+    def _may_drop(self, kind: Word) -> bool:
+        """Where a county is asked for, Nassau is Nassau County; but Kansas is not Kansas City, whatever is asked."""
+        name = [word.form for word in self.matched]
+        return kind.form in self.asked.forms and (kind.form not in ("city", "state") or name == ["new", "york"])
+
     def _middle(self, extra: list[Word]) -> bool:
         rest = self._rest(extra)
         lower = not any(word.capital for word in self.everything if not word.number)
@@ -230,7 +260,9 @@ class _Alignment:
         return not rest or (self.person and not titled and len(rest) <= 3 and names)
 
     def _trailing(self, extra: list[Word], gold: bool) -> bool:
-        rest = [word for word in self._rest(extra) if word.stem not in _KINDS and not self._ends_a_name(word)]
+        if any(word.capital and word.form in OTHER_PLACES and not self._may_drop(word) for word in extra):
+            return False
+        rest = [word for word in self._rest(extra) if not self._kind(word) and not (gold and self._ends_a_name(word))]
         if not rest:  # `The David Lee Roth Band` is nobody
             return not (self.asked.who and any(word.capital and word.form in NAMED_AFTER for word in extra))
         if extra[0].after_comma and extra[0].form in EXPLAINS | {"a", "an", "the"}:
@@ -240,6 +272,10 @@ class _Alignment:
         if self.matched[0].form in _MONARCHS and extra[0].form == "of":
             return len(rest) <= 2
         return gold and self.named and not any(word.capital or word.form in HEDGES for word in rest)
+
+
+def _initials(extra: list[Word]) -> list[str]:
+    return [word.form for word in extra if len(word.form) == 1 and not word.number]
 
 
 def _of_one_kind(left: list[Word], right: list[Word]) -> bool:

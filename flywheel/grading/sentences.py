@@ -16,28 +16,33 @@ def said(prediction: str, gold: str, asked: Asked) -> bool:
     the gold, as in a choice, the sentence must begin with it: `B is older than A` does not answer `A`.
     """
     answer = [word for word in words(prediction) if word.form not in _ARTICLES]
-    target = [word.stem for word in words(gold) if word.form not in _ARTICLES]
-    stems = [word.stem for word in answer]
+    target = [_exact(word) for word in words(gold) if word.form not in _ARTICLES]
+    forms = [_exact(word) for word in answer]
     size = len(target)
-    start = next((place for place in range(len(stems) - size + 1) if stems[place : place + size] == target), None)
-    if start is None or len(stems) < size + 2 or not target:
+    start = next((place for place in range(len(forms) - size + 1) if forms[place : place + size] == target), None)
+    if start is None or len(forms) < size + 2 or not target:
         return False
     before, after = answer[:start], answer[start + size :]
     if _joined(before, after):
         return False
-    choice = all(stem in asked.stems or stem in FUNCTION for stem in target)
-    subject = not before and not after[0].capital and asked.repeats(after[0])
+    choice = all(form in asked.forms or form in asked.stems or form in FUNCTION for form in target)
+    subject = not before and not after[0].capital and after[0].form not in FUNCTION and asked.repeats(after[0])
     if choice:
-        return subject and all(_repeats(word, asked) or word.capital or measures(word) for word in after)
+        return subject and all(_repeats(word, asked) or measures(word) for word in after)
     predicate = not after and before[-1].form in _BEFORE_THE_ANSWER
     common = all(not word.capital or word.number for word in answer[start : start + size])
     if not (subject or common or any(word.form in COPULAS for word in (*before, *after))):
         return False
-    names = subject or predicate or common
+    names = predicate or common
     return all(
         asked.repeats(word) or (names and (word.capital or measures(word)) and not word.number)
         for word in (*before, *after)
     )
+
+
+def _exact(word: Word) -> str:
+    """Names are compared as they are: `Queens` is not `Queen`."""
+    return word.form if word.capital else word.stem
 
 
 def _joined(before: list[Word], after: list[Word]) -> bool:

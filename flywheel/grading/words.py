@@ -41,50 +41,36 @@ NAME_ENDINGS = _set("jr sr esq phd md")
 GENERIC_GROUPS = tuple(
     _set(words)
     for words in (
-        "company corporation corp inc incorporated co ltd limited llc plc gmbh ag holdings enterprises brand business",
-        "fc afc cf sc club football soccer team",
+        "company corporation corp inc incorporated co ltd limited llc plc gmbh ag holdings",
+        "fc afc cf club football soccer team",
         "railway railroad line rail",
         "film movie picture",
-        "song single track",
+        "song single",
         "album record ep lp",
-        "series show sitcom program programme",
+        "series show sitcom program programme miniseries",
         "band group duo trio",
-        "mountain mountains range hill hills",
-        "river stream",
-        "city town village municipality commune borough",
-        "county parish district",
-        "language languages",
-        "people tribe",
-        "award prize awards",
-        "street road avenue",
+        "language",
+        "award prize",
         "book novel",
-        "magazine newspaper journal",
         "genre style",
-        "breed dog",
-        "plant plants tree flower",
-        "label records",
-        "university",
-        "college",
-        "house",
-        "palace",
-        "castle",
-        "church",
-        "party",
-        "dynasty",
-        "island islands",
-        "airport",
-        "region",
-        "province",
-        "state",
-        "country nation",
-        "republic",
-        "kingdom",
-        "network channel station broadcasting miniseries",
-        "season seasons",
-        "members member",
+        "network channel broadcasting station",
     )
 )
-"""Groups of words that say what kind of thing a name belongs to; may be added or left out at either end of a name."""
+"""Kinds of things whose names mean the same here: `Great Northern Railway`, `Great Northern line`."""
+
+KINDS = frozenset().union(*GENERIC_GROUPS) | _set(
+    "brand business church party dynasty mountain mountains range hill river stream lake island islands city town "
+    "village municipality borough county parish district region province state country nation republic kingdom "
+    "people tribe street road avenue magazine newspaper journal breed dog plant tree flower label records university "
+    "college house palace castle airport season members member cathedral"
+)
+"""Says what kind of thing a name belongs to; may be added or left out where the question asks for that kind."""
+
+PLAIN_KINDS = GENERIC_GROUPS[0] | _set("fc afc cf party railway")
+"""May be added or left out whatever was asked."""
+
+OTHER_PLACES = _set("city county state province district island river lake republic")
+"""Where a name has one of these, it is another place without it: `Kansas City`, `Los Angeles County`."""
 
 NAMED_AFTER = _set("band show series film movie album song book group trio duo quartet orchestra award prize")
 """What is named after people and is none: `The David Lee Roth Band`."""
@@ -142,7 +128,7 @@ EQUIVALENT = {
     "nyc": "new york city", "mt": "mount", "st": "saint", "gen": "general",
     "col": "colonel", "capt": "captain", "lt": "lieutenant", "dr": "doctor", "prof": "professor", "sen": "senator",
     "gov": "governor", "univ": "university", "dept": "department", "intl": "international", "vs": "versus",
-    "tv": "television", "wwi": "world war 1", "wwii": "world war 2", "ww1": "world war 1", "ww2": "world war 2",
+    "tv": "television", "wwi": "world war 1", "wwii": "world war 2",
     "futbol": "football", "theatre": "theater", "centre": "center", "colour": "color", "grey": "gray",
     "organisation": "organization", "defence": "defense", "harbour": "harbor", "labour": "labor", "double": "2 x",
     "triple": "3 x", "quadruple": "4 x", "twice": "2 x", "pct": "percent", "okay": "ok", "bce": "bc",
@@ -154,11 +140,14 @@ EQUIVALENT = {
 UNITS = _set(
     "people inhabitants residents citizens copies albums members employees students seats votes viewers listeners "
     "goals points runs caps times games matches wins titles episodes seasons films books songs rooms floors stories "
-    "storeys users dollars euros pounds"
+    "storeys users"
 )
 """What is counted: may be left out after a number."""
 
 COUNTRIES = {
+    "russian federation": "russia", "czechia": "czech republic", "holland": "netherlands", "burma": "myanmar",
+    "cote divoire": "ivory coast", "peoples republic china": "china", "republic korea": "south korea",
+    "united states united states": "united states",
     "american": "united states", "british": "united kingdom", "french": "france", "german": "germany",
     "dutch": "netherlands", "swiss": "switzerland", "greek": "greece", "polish": "poland", "danish": "denmark",
     "swedish": "sweden", "finnish": "finland", "spanish": "spain", "turkish": "turkey", "irish": "ireland",
@@ -189,3 +178,9 @@ US_STATES = {
     "WA": "washington", "WV": "west virginia", "WI": "wisconsin", "WY": "wyoming", "DC": "district of columbia",
 }  # fmt: skip
 """Postal abbreviations, read as states behind a comma."""
+
+MEASURES = _set(
+    "old long tall far high height length distance deep depth wide width area large big size heavy weight weigh fast "
+    "speed elevation age far much hot cold temperature"
+)
+"""A question with one of these asks for a measure, whose unit may be left out."""
