@@ -11,6 +11,7 @@ from pathlib import Path
 
 from flywheel.config import Config
 from flywheel.engines import Engine
+from flywheel.errors import InfrastructureError
 from flywheel.grading import open_grader
 from flywheel.progress import Tracker
 from flywheel.records import Question, Rollout
@@ -128,6 +129,8 @@ def collect(
                     break
     except KeyboardInterrupt:
         summary.interrupted = True
+    except InfrastructureError as error:  # of the disk: those of engines and networks are in the rollouts
+        summary.gave_up, summary.failure = True, str(error)
     return summary
 
 

@@ -3,6 +3,7 @@
 import json
 
 import click
+from click.core import ParameterSource
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -11,6 +12,7 @@ from rich.text import Text
 from flywheel.config import Config
 from flywheel.engines import Engine, open_engine
 from flywheel.errors import InfrastructureError, InputError
+from flywheel.files import valid_text
 from flywheel.options import (
     adapter_options,
     chosen_adapters,
@@ -32,10 +34,11 @@ from .collector import Summary, opened_setup
 from .collector import collect as collect_rollouts
 from .live import watch
 from .rollout import LiveRollout
+from .sources import content_of
 from .tree import run_tree
 
-_NOT_COMPARED = ("source.contact", "source.offline", "source.requests_per_second")
-"""Settings that do not change what a rollout sees."""
+_NOT_COMPARED = ("source.contact", "source.offline", "source.requests_per_second", "source.path")
+"""Settings that do not change what a rollout sees; a file of pages is compared by what is in it."""
 
 
 @click.command()
@@ -64,7 +67,7 @@ _NOT_COMPARED = ("source.contact", "source.offline", "source.requests_per_second
     "--teacher", is_flag=True, help="Let the scripted teacher play all roles (questions that carry evidence)."
 )
 @click.option("--allow-change", is_flag=True, help="Go on with a round although its settings have changed.")
-@click.option("--new", is_flag=True, help="Begin the next round that has no rollouts yet, in place of --round.")
+@click.option("--new", is_flag=True, help="Begin a round after the last one that has rollouts.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.pass_context
 def collect(
@@ -94,6 +97,10 @@ def collect(
 
     The same command again goes on where the last one stopped: what is done is not done again.
     """
+    if teacher and (adapters or no_adapters):
+        raise InputError("--teacher plays all roles, and takes no adapters")
+    if new and context.get_parameter_source("round_number") is not ParameterSource.DEFAULT:
+        raise InputError("--new chooses the round; leave --round away")
     workspace = open_workspace(context)
     chosen = read_questions(questions, split, limit or 0, shuffle, parse_names(names))
     configured = workspace.config
@@ -111,6 +118,7 @@ def collect(
     with workspace.lock("collect"), TraceStore(workspace.traces) as store:
         if new:
             round_number = max(store.rounds(), default=0) + 1
+        _check_same_questions(store, round_number, chosen)
         settings = _settings(config, temperature, sorted(active), teacher)
         _check_unchanged(store, round_number, settings, allow_change)
         click.echo(f"round {round_number}: {summarise(chosen)}", err=True)
@@ -147,7 +155,8 @@ def ask(
     adapters: tuple[str, ...], no_adapters: bool, temperature: float, as_json: bool,
 ) -> None:  # fmt: skip
     """Put one QUESTION to the team and watch it work. Nothing is recorded."""
-    if not question.strip():
+    question = valid_text(question).strip()
+    if not question:
         raise InputError("the question is empty")
     workspace = open_workspace(context)
     config = workspace.config.model_copy(
@@ -156,9 +165,11 @@ def ask(
             "source": source_config(workspace.config.source, source, offline),
         }
     )
+    if config.source.kind == "questions" and not config.source.path:
+        raise InputError("ask has no file of questions whose paragraphs it could take: --source questions:FILE")
     active = chosen_adapters(workspace, adapters, no_adapters)
     opened = open_engine(config.engine, active)
-    asked = Question(id="ask", question=question.strip(), answer="unknown")  # it is not graded
+    asked = Question(id="ask", question=question, answer="unknown")  # it is not graded
     try:
         with opened_setup(
             config, opened, workspace.cache, sessions=1, round=0, temperature=temperature,
@@ -192,7 +203,11 @@ def _settings(config: Config, temperature: float, adapters: list[str], teacher: 
     settings: dict[str, object] = {
         **{f"team.{key}": value for key, value in config.team.model_dump().items()},
         **{f"source.{key}": value for key, value in config.source.model_dump().items()},
+        "engine.kind": "teacher" if teacher else config.engine.kind,
         "engine.model": "teacher" if teacher else config.engine.model,
+        "engine.context": config.engine.context,
+        "engine.dtype": config.engine.dtype,
+        "source.pages": content_of(config.source),
         "engine.max_tokens": config.engine.max_tokens,
         "collect.seed": config.collect.seed,
         "collect.executor": config.collect.executor,
@@ -214,7 +229,10 @@ def _check_unchanged(store: TraceStore, number: int, settings: dict[str, object]
     key, text = f"settings of round {number}", json.dumps(settings, sort_keys=True)
     before = store.meta(key)
     if before and before != text and not allow_change and store.verdicts(number):
-        old = json.loads(before)
+        try:
+            old = json.loads(before)
+        except ValueError:
+            old = {}
         changed = [name for name in settings if name in old and settings[name] != old[name]]
         if changed:
             named = ", ".join(f"{name} was {old[name]!r}, now {settings[name]!r}" for name in changed[:3])
@@ -226,6 +244,17 @@ def _check_unchanged(store: TraceStore, number: int, settings: dict[str, object]
     store.set_meta(key, text)
 
 
+def _check_same_questions(store: TraceStore, number: int, questions: list[Question]) -> None:
+    """Refuse a question that goes under the id of another one: it would count as done."""
+    known = {id: text for id, text, _ in store.questions(number)}
+    for question in questions:
+        if known.get(question.id, question.question) != question.question:
+            raise InputError(
+                f"round {number} has another question under the id {question.id!r} ({known[question.id][:60]!r}); "
+                "begin another round with --new, or give the questions other ids"
+            )
+
+
 def _report(summary: Summary, as_json: bool) -> None:
     if as_json:
         counts = {name: value for name, value in vars(summary).items() if name not in ("calls", "errors", "runs")}
@@ -235,11 +264,15 @@ def _report(summary: Summary, as_json: bool) -> None:
     else:
         _print_summary(summary)
     if summary.interrupted:
+        click.echo("what was finished is kept; the same command goes on (without --new)", err=True)
         raise KeyboardInterrupt
     if summary.gave_up:
         raise InfrastructureError(
-            f"stopped after {summary.infrastructure} failures ({summary.failure}); the same command goes on"
+            f"stopped after {summary.infrastructure} failures ({summary.failure}); the same command goes on "
+            "(without --new)"
         )
+    if not summary.rollouts and summary.solved < summary.questions:
+        click.echo("all samples are made; raise --samples for more", err=True)
     if summary.infrastructure:
         raise InfrastructureError(
             f"{summary.infrastructure} rollouts failed ({summary.failure}); the same command tries them again"

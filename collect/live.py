@@ -3,8 +3,9 @@
 import threading
 from collections.abc import Callable
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.segment import Segment
 from rich.text import Text
 from rich.tree import Tree
 
@@ -29,8 +30,8 @@ def watch(rollout: LiveRollout, console: Console) -> Rollout:
         result = _run(rollout, steps.show)
         steps.show(result)
         return result
-    with Live(console=console, transient=True, auto_refresh=False, vertical_overflow="visible") as live:
-        return _run(rollout, lambda now: live.update(_tree(now), refresh=True))
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+        return _run(rollout, lambda now: live.update(_end_of(_tree(now), console), refresh=True))
 
 
 def _run(rollout: LiveRollout, look: Callable[[Rollout], None]) -> Rollout:
@@ -51,6 +52,16 @@ def _run(rollout: LiveRollout, look: Callable[[Rollout], None]) -> Rollout:
     if isinstance(result, BaseException):
         raise result
     return result
+
+
+def _end_of(tree: Tree, console: Console) -> Group:
+    """The last lines of the tree, as many as the terminal shows: there it grows."""
+    lines = console.render_lines(tree, pad=False)
+    return Group(*(_line(line) for line in lines[-max(1, console.height - 2) :]))
+
+
+def _line(segments: list[Segment]) -> Text:
+    return Text.assemble(*((segment.text, segment.style or "") for segment in segments))
 
 
 def _tree(rollout: Rollout) -> Tree:

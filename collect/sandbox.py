@@ -133,7 +133,7 @@ class MontyExecutor(PythonExecutor):  # type: ignore[misc]  # smolagents is unty
                 raise
         self.state["_print_outputs"] = printed.output
         if answers:
-            return CodeOutput(output=answers[0], logs=printed.output, is_final_answer=True)
+            return CodeOutput(output=_presentable(answers[0]), logs=printed.output, is_final_answer=True)
         return CodeOutput(output=_presentable(value), logs=printed.output, is_final_answer=False)
 
     def _stopped(self, error: Exception, printed: str) -> CodeStopped | None:

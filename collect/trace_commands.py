@@ -7,6 +7,7 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from flywheel.errors import InputError
 from flywheel.exchange import FORMATS, export_rollouts, read_rollouts
@@ -51,7 +52,8 @@ def show(
             table.add_column(column, overflow="fold")
         for row in store.rollouts(chosen, limit=limit):
             verdict = "failed" if row.status == "infrastructure" else "right" if row.verdict.match else "wrong"
-            table.add_row(row.id, row.question.question, row.question.answer, row.answer, verdict)
+            cells = (row.id, row.question.question, row.question.answer, row.answer, verdict)
+            table.add_row(*(Text(cell) for cell in cells))  # texts are not markup
         console.print(table)
         if (more := store.count(chosen) - limit) > 0:
             console.print(f"{more} more; see them with --limit")

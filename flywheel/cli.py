@@ -85,7 +85,7 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("flywheel: interrupted; what was finished is kept", err=True)
+        click.echo("flywheel: interrupted", err=True)
         # Threads may still be inside native code, which must not be torn down under them.
         sys.stdout.flush()
         os._exit(130)

@@ -1,5 +1,7 @@
 """The vocabulary of failures. Each is caught in two places only: the rollout boundary and the command line."""
 
+from typing import Any
+
 
 class FlywheelError(Exception):
     """Something went wrong that the user can be told about in one or two lines."""
@@ -29,3 +31,9 @@ class ContextExceeded(FlywheelError):
     """A conversation has grown longer than the model's context; the agent run ends, other runs are not touched."""
 
     exit_code = 2
+
+
+def explain(error: Any) -> str:
+    """The first complaint of a pydantic ValidationError, as `field: what is wrong`."""
+    detail = error.errors()[0]
+    return f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from flywheel.errors import InputError
+from flywheel.errors import InputError, explain
 from flywheel.files import disk_errors, read_jsonl
 from flywheel.progress import Tracker
 from flywheel.records import Rollout
@@ -35,7 +35,7 @@ def export_rollouts(rollouts: Iterable[Rollout], total: int, path: Path, kind: s
     kind = kind or {".jsonl": "jsonl", ".parquet": "parquet", "": "hf"}.get(path.suffix.lower())
     if kind is None:
         raise InputError(f"{path}: name it .jsonl or .parquet, or say --format")
-    if path.exists() and (kind == "hf" or path.is_dir()):
+    if path.exists():
         raise InputError(f"{path} exists already; choose another name")
     temporary = path.with_name(f".{path.name}.part")
     with disk_errors(path), Tracker("export", total) as tracker:
@@ -139,9 +139,7 @@ def read_rollouts(path: Path) -> Iterator[Rollout]:
         try:
             yield Rollout.model_validate(row)
         except ValidationError as error:
-            detail = error.errors()[0]
-            place = ".".join(map(str, detail["loc"]))
-            raise InputError(f"{path}:{number}: not a rollout ({place}: {detail['msg']})") from error
+            raise InputError(f"{path}:{number}: not a rollout ({explain(error)})") from error
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flywheel.errors import InputError
+from flywheel.errors import InputError, explain
+from flywheel.files import sha256
 from flywheel.records import Question
 from flywheel.rows import read_rows, supporting
 
@@ -34,8 +35,8 @@ def read_questions(
         InputError: for a missing file, a row without question or answer, or an id that occurs twice; names the line.
     """
     questions: dict[str, Question] = {}
-    for number, (place, row) in enumerate(read_rows(path), start=1):
-        question = _question(row, place, number, names or {})
+    for place, row in read_rows(path):
+        question = _question(row, place, names or {})
         if question.id in questions:
             raise InputError(f"{place}: the id {question.id!r} occurs twice")
         questions[question.id] = question
@@ -50,7 +51,7 @@ def read_questions(
     return chosen[:limit] if limit else chosen
 
 
-def _question(row: dict[str, Any], place: str, number: int, names: Mapping[str, str]) -> Question:
+def _question(row: dict[str, Any], place: str, names: Mapping[str, str]) -> Question:
     known = {name: value for name, value in row.items() if name in Question.model_fields and value is not None}
     known.pop("supporting", None)
     for name, others in _NAMES.items():
@@ -61,21 +62,38 @@ def _question(row: dict[str, Any], place: str, number: int, names: Mapping[str, 
         if row.get(theirs) is None:
             raise InputError(f"{place}: there is no {theirs!r} to take as {name!r} (it has: {', '.join(row)})")
         known[name] = row[theirs]
-    known.setdefault("id", f"line-{number}")
     if not known.get("split"):
         known.pop("split", None)
     _spread_answers(known)
-    if isinstance(known.get("kind"), list):
-        known["kind"] = ", ".join(map(str, known["kind"]))
+    _as_texts(known)
     for name in ("question", "answer"):
         if not isinstance(known.get(name), str) or not known[name].strip():
             raise InputError(f"{place}: a question needs a text in the field {name!r}")
     known["supporting"] = supporting(row)
+    # a question without an id is known by what it says, in whatever file and line it stands
+    known.setdefault("id", f"q-{sha256(known['question'], known['answer'])[:12]}")
     try:
         return Question.model_validate(known)
     except ValidationError as error:
-        detail = error.errors()[0]
-        raise InputError(f"{place}: {'.'.join(map(str, detail['loc']))}: {detail['msg']}") from error
+        foreign = {str(detail["loc"][0]) for detail in error.errors()} & {"evidence", "wording", "operation"}
+        if foreign:  # a column of that name with a meaning of its own
+            return _question({name: value for name, value in row.items() if name not in foreign}, place, names)
+        raise InputError(f"{place}: {explain(error)}") from error
+
+
+def _as_texts(known: dict[str, Any]) -> None:
+    """Numbers where texts are meant, and lists written as one text, as tables have them."""
+    for name in ("id", "answer", "kind", "split"):
+        value = known.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            known[name] = str(int(value) if isinstance(value, float) and value.is_integer() else value)
+    if isinstance(known.get("kind"), list):
+        known["kind"] = ", ".join(map(str, known["kind"]))
+    if isinstance(known.get("aliases"), str) and known["aliases"].strip():
+        aliases = known["aliases"].strip()
+        if "|" not in aliases:
+            return
+        known["aliases"] = [alias.strip() for alias in aliases.split("|") if alias.strip()]
 
 
 def _spread_answers(known: dict[str, Any]) -> None:

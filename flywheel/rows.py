@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from flywheel.errors import InfrastructureError, InputError
-from flywheel.files import read_jsonl
+from flywheel.files import read_jsonl, valid_text
 from flywheel.records import Support
 from flywheel.workspace import data_folder
 
@@ -40,16 +40,20 @@ def read_rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _csv(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    try:
-        with file.open(encoding="utf-8-sig", newline="") as lines:
-            reader = csv.DictReader(lines, delimiter="\t" if file.suffix.lower() == ".tsv" else ",", strict=True)
+    csv.field_size_limit(1 << 30)
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        reader = csv.DictReader(lines, delimiter="\t" if file.suffix.lower() == ".tsv" else ",", strict=True)
+        try:
+            names = list(reader.fieldnames or ())
+            if twice := [name for name in names if names.count(name) > 1]:
+                raise InputError(f"{file}:1: the name {twice[0]!r} stands twice in the first line")
             for row in reader:
                 place = f"{file}:{reader.line_num}"
                 if None in row or None in row.values():
                     raise InputError(f"{place}: this row has not as many fields as the first line has names")
                 yield place, {name: value for name, value in row.items() if value != ""}
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: not a CSV file in UTF-8 ({error})") from error
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise InputError(f"{file}:{reader.line_num + 1}: not CSV in UTF-8 ({error})") from error
 
 
 def read_parquet(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -64,7 +68,7 @@ def read_parquet(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         batches = pyarrow.parquet.ParquetFile(file).iter_batches(500)
         yield from enumerate((row for batch in batches for row in batch.to_pylist()), start=1)
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: not a Parquet file ({_first_line(error)})") from error
 
 
@@ -97,7 +101,8 @@ def paragraphs(row: dict[str, Any]) -> list[Support]:
     """The paragraphs that come with a question in files of HotpotQA, 2WikiMultihopQA and MuSiQue."""
     found = row.get("paragraphs") or row.get("context")
     if isinstance(found, dict):  # as Parquet files on the hub have it: a list of titles, a list of lists of sentences
-        found = list(zip(found.get("title") or (), found.get("sentences") or found.get("content") or (), strict=False))
+        columns = [found.get("title"), found.get("sentences") or found.get("content")]
+        found = list(zip(*columns, strict=False)) if all(isinstance(column, list) for column in columns) else []
     if not isinstance(found, list):
         return []
     return [support for item in found if (support := _paragraph(item)) is not None]
@@ -114,19 +119,27 @@ def _paragraph(item: Any) -> Support | None:
         text = "".join(part if part.startswith(" ") else f" {part}" for part in text if isinstance(part, str)).strip()
     if not isinstance(title, str) or not isinstance(text, str) or not title.strip() or not text.strip():
         return None
-    return Support(page=title.strip(), text=text.strip())
+    return Support(page=valid_text(title.strip()), text=valid_text(text.strip()))
 
 
 def supporting(row: dict[str, Any]) -> tuple[Support, ...]:
     """The paragraphs that the dataset marks as supporting the answer."""
-    facts = row.get("supporting_facts") or row.get("supporting_titles") or ()
-    titles = facts.get("title", ()) if isinstance(facts, dict) else facts
-    named = {title[0] if isinstance(title, list | tuple) and title else title for title in titles}
-    marked = {
-        (item.get("title"), item.get("text") or item.get("paragraph_text"))
-        for item in (row.get("paragraphs") or () if isinstance(row.get("paragraphs"), list) else ())
-        if isinstance(item, dict) and item.get("is_supporting")
-    }
+    items = row.get("paragraphs")
+    marked = (
+        [item for item in items if isinstance(item, dict) and item.get("is_supporting")]
+        if isinstance(items, list)
+        else []
+    )
     if marked:
-        return tuple(found for found in paragraphs(row) if (found.page, found.text) in marked)
+        return tuple(found for item in marked if (found := _paragraph(item)) is not None)
+    named = _supporting_titles(row)
     return tuple(found for found in paragraphs(row) if found.page in named)
+
+
+def _supporting_titles(row: dict[str, Any]) -> set[str]:
+    facts = row.get("supporting_facts") or row.get("supporting_titles")
+    titles = facts.get("title") if isinstance(facts, dict) else facts
+    if not isinstance(titles, list):
+        return set()
+    firsts = [title[0] if isinstance(title, list | tuple) and title else title for title in titles]
+    return {title.strip() for title in firsts if isinstance(title, str)}

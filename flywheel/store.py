@@ -94,8 +94,7 @@ class TraceStore:
         self._prompts: dict[str, str] = {}
         try:
             if read_only:
-                name = f"{path.resolve().as_uri()}?mode=ro"
-                self._database = sqlite3.connect(name, uri=True, check_same_thread=False, timeout=30)
+                self._database = _open_read_only(path)
             else:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
@@ -145,7 +144,7 @@ class TraceStore:
                 self._database.execute("BEGIN IMMEDIATE")
                 self._write(rollout)
                 self._database.execute("COMMIT")
-            except sqlite3.Error as error:
+            except (sqlite3.Error, OverflowError) as error:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise InfrastructureError(f"cannot write the trace store: {error}") from error
@@ -220,12 +219,11 @@ class TraceStore:
         query = "SELECT question_id, sample, match FROM rollouts WHERE round = ? AND status = 'finished'"
         return {(question, sample): bool(match) for question, sample, match in self._read(query, (round,))}
 
-    def questions(self) -> list[tuple[str, str, str]]:
-        """(id, text, split) of every question that there are rollouts of."""
-        return [
-            (id, text, split)
-            for id, text, split in self._read("SELECT DISTINCT question_id, question, split FROM rollouts")
-        ]
+    def questions(self, round: int | None = None) -> list[tuple[str, str, str]]:
+        """(id, text, split) of every question that there are rollouts of, in one round or in all."""
+        where, values = RolloutFilter(round=round).condition()
+        query = f"SELECT DISTINCT question_id, question, split FROM rollouts WHERE {where}"
+        return [(id, text, split) for id, text, split in self._read(query, values)]
 
     def rounds(self) -> list[int]:
         """The rounds that hold rollouts."""
@@ -277,8 +275,12 @@ class TraceStore:
         counts: Counter[str] = Counter()
         for rollout in rollouts:
             key = (rollout.round, rollout.question.id, rollout.sample)
-            here = self._read("SELECT record FROM rollouts WHERE round = ? AND question_id = ? AND sample = ?", key)
+            key_or_id = "(round = ? AND question_id = ? AND sample = ?) OR id = ?"
+            here = self._read(f"SELECT record FROM rollouts WHERE {key_or_id}", (*key, rollout.id))
             old = self._unpack(here[0][0]) if here else None
+            if len(here) > 1 or (old and old.id != rollout.id):
+                counts["differs"] += 1
+                continue
             if old is None:
                 counts["new"] += 1
             elif old == rollout:
@@ -304,3 +306,15 @@ def _system_messages(record: dict[str, Any]) -> Iterator[dict[str, str]]:
     for run in record["runs"]:
         for call in run["calls"]:
             yield from (message for message in call["messages"] if message["role"] == "system")
+
+
+def _open_read_only(path: Path) -> sqlite3.Connection:
+    """Open without writing; in a folder that cannot be written, SQLite must be told that nobody else writes there."""
+    address = path.resolve().as_uri()
+    database = sqlite3.connect(f"{address}?mode=ro", uri=True, check_same_thread=False, timeout=30)
+    try:
+        database.execute("SELECT COUNT(*) FROM sqlite_master")
+    except sqlite3.OperationalError:
+        database.close()
+        database = sqlite3.connect(f"{address}?mode=ro&immutable=1", uri=True, check_same_thread=False)
+    return database

@@ -14,7 +14,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from flywheel.config import Config, load_config
-from flywheel.errors import DataError, InputError
+from flywheel.errors import DataError, InfrastructureError, InputError
 from flywheel.files import disk_errors, sha256, write_text
 from flywheel.records import AdapterCard
 
@@ -83,6 +83,10 @@ class Workspace:
         """
         if (folder / "workspace.json").exists():
             raise InputError(f"{folder} is a workspace already")
+        if (folder / "flywheel.toml").exists() and not settings:
+            settings = (folder / "flywheel.toml").read_text(
+                encoding="utf-8"
+            )  # made beforehand, or kept of an older one
         text = settings or DEFAULT_SETTINGS.format(contact=json.dumps(contact))
         write_text(folder / "flywheel.toml", text)
         load_config(folder / "flywheel.toml")
@@ -125,14 +129,20 @@ class Workspace:
         from filelock import FileLock, Timeout
 
         note = self.cache / f"{work}.holder"
+        lock = FileLock(self.cache / f"{work}.lock", timeout=0)
         try:
-            with FileLock(self.cache / f"{work}.lock", timeout=0):
-                since = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
-                write_text(note, f"process {os.getpid()} on {platform.node()}, since {since}")
-                yield
+            lock.acquire()
         except Timeout as error:
             holder = note.read_text(encoding="utf-8") if note.exists() else "another process"
             raise InputError(f"{holder} is at work here ({work}, {self.folder}); wait for it or end it") from error
+        except OSError as error:
+            raise InfrastructureError(f"cannot write {self.cache}: {error.strerror or error}") from error
+        try:
+            since = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
+            write_text(note, f"process {os.getpid()} on {platform.node()}, since {since}")
+            yield
+        finally:
+            lock.release()
 
     def dataset(self, role: str) -> Path:
         """The training rows of a role."""

@@ -3,11 +3,13 @@
 import itertools
 import os
 import random
+import re
 import time
 from pathlib import Path
 from typing import Any
 
 import httpx
+from pydantic import ValidationError
 
 from flywheel.config import EngineConfig
 from flywheel.engines import Completion, CompletionRequest
@@ -15,6 +17,8 @@ from flywheel.errors import ContextExceeded, InfrastructureError, InputError
 from flywheel.records import BASE
 
 _CONNECTIONS = 256
+_TOO_LONG = re.compile(r"context_length|exceed_context|context (length|size|window)|too many tokens", re.IGNORECASE)
+"""How servers say that a conversation has outgrown the context."""
 
 
 def open_engine(config: EngineConfig, adapters: dict[str, Path]) -> "OpenAIEngine":
@@ -88,7 +92,7 @@ class OpenAIEngine:
                 prompt_tokens=usage.get("prompt_tokens", 0), completion_tokens=usage.get("completion_tokens", 0),
                 model=str(reply.get("system_fingerprint") or served), stop=_stop_text(choice),
             )  # fmt: skip
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
+        except (KeyError, IndexError, TypeError, AttributeError, ValidationError) as error:
             raise InfrastructureError(f"{self._url} sent a reply without a completion: {str(reply)[:200]}") from error
 
     def close(self) -> None:
@@ -128,12 +132,13 @@ class OpenAIEngine:
             except ValueError as error:
                 raise InfrastructureError(f"{self._url}{path} did not send JSON") from error
         detail = _error_detail(reply)
-        if detail.get("code") == "context_length_exceeded":
-            raise ContextExceeded(str(detail.get("message")))
+        text = f"{detail.get('code')} {detail.get('type')} {detail.get('message')}"
+        if reply.status_code in (400, 413, 422) and _TOO_LONG.search(text):
+            raise ContextExceeded(_one_line(str(detail.get("message"))))
         message = (
             f"{self._url}{path} answered {reply.status_code}: {_one_line(str(detail.get('message') or reply.text))}"
         )
-        if reply.status_code in (400, 401, 403, 404, 422):
+        if reply.status_code in (401, 403) or (method == "GET" and reply.status_code < 500):
             raise InputError(message)
         raise InfrastructureError(message)
 

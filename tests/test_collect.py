@@ -231,6 +231,53 @@ def test_a_page_that_gives_orders_gains_nothing(
     assert "root:" not in rollout.model_dump_json()
 
 
+def test_an_empty_completion_is_a_step_without_code(run: Callable[..., object]) -> None:
+    rollout, requests = run({"supervisor": ["", code("final_answer('Oslo')")]})
+    call = rollout.runs[0].calls[0]
+    assert (call.code, call.error) == (None, "parse")
+    assert "no code was found" in requests[1].messages[-1].content
+
+
+def test_what_a_page_prints_before_an_error_is_kept(run: Callable[..., object]) -> None:
+    text = "Last output from the plant: Oslo"
+    rollout, _ = run({"supervisor": [code(f"print({text!r})\n1/0"), code("final_answer('Oslo')")]})
+    assert rollout.runs[0].calls[0].observation == f"{text}\nError: ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize(
+    ("action", "answer"),
+    [
+        ("final_answer(10**5000)", "a number too long to be written"),
+        ("final_answer('x' * 50000)", "(cut)"),
+        ("final_answer('half \ud83d of it')", "half"),
+        ("final_answer([1.0, True])", "1, yes"),
+    ],
+)
+def test_odd_answers_are_answers(run: Callable[..., object], action: str, answer: str) -> None:
+    rollout, _ = run({"supervisor": [code(action)]})
+    assert rollout.status == "finished"
+    assert answer in rollout.answer
+    assert len(rollout.answer) < 11_000
+    rollout.model_dump_json()
+
+
+def test_code_that_prints_a_giant_number_goes_on(run: Callable[..., object]) -> None:
+    rollout, _ = run({"supervisor": [code("10**5000"), code("final_answer('Oslo')")]})
+    assert "too long to be written" in (rollout.runs[0].calls[0].observation or "")
+    assert rollout.answer == "Oslo"
+
+
+def test_code_that_calls_in_a_loop_is_told_to_finish(run: Callable[..., object]) -> None:
+    looping = code("for n in range(500):\n    r = search_wikipedia(str(n))\nprint(r)")
+    rollout, _ = run({**WHOLE, "wiki_search": [looping, code("final_answer('x')")]})
+    assert "Tools have been called 100 times" in (rollout.runs[1].calls[0].observation or "")
+    calling = code("for n in range(9):\n    r = wikipedia_search_agent(str(n))\nprint(r)")
+    answers = [code("final_answer('x')")] * 9
+    rollout, _ = run({"supervisor": [calling, code("final_answer('x')")], "wiki_search": answers}, runs_per_question=4)
+    assert len(rollout.runs) == 4
+    assert "No further agent can be called" in (rollout.runs[0].calls[0].observation or "")
+
+
 def test_variables_live_through_a_run_and_not_beyond(run: Callable[..., object]) -> None:
     rollout, _ = run({"supervisor": [code("kept = 41"), code("final_answer(kept + 1)")]})
     assert rollout.answer == "42"

@@ -1,8 +1,10 @@
 """Stores that are killed, resumed, exported and merged; `ask`, `show`, `export` and `import`."""
 
 import json
+import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -239,6 +241,59 @@ def test_an_export_that_fails_leaves_nothing(traces: Path, tmp_path: Path) -> No
         export_rollouts(rows, 12, tmp_path / "x.doc")
     assert list(tmp_path.iterdir()) == []
     assert "no traces to export" in _run("-w", Workspace.create(tmp_path / "empty").folder, "export", "x.jsonl", code=2)
+
+
+def test_texts_are_not_taken_for_markup(traces: Path, tmp_path: Path) -> None:
+    with TraceStore(traces / "traces.sqlite", read_only=True) as store:
+        rollout = next(store.rollouts())
+    odd = rollout.model_copy(update={"answer": "[bold]x[/nope]", "id": "r1/[red]/0"})
+    with TraceStore(tmp_path / "odd.sqlite") as store:
+        store.add(odd)
+    assert "[bold]x[/nope]" in _run("show", "--store", tmp_path / "odd.sqlite")
+    assert "[bold]x[/nope]" in _run("show", "--store", tmp_path / "odd.sqlite", "r1/[red]/0")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_store_in_a_folder_that_cannot_be_written_can_be_read(traces: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.sqlite"
+    with sqlite3.connect(traces / "traces.sqlite") as source, sqlite3.connect(copy) as target:
+        source.backup(target)
+        target.execute("PRAGMA journal_mode = WAL")
+    for side in ("-wal", "-shm"):
+        copy.with_name(copy.name + side).unlink(missing_ok=True)
+    tmp_path.chmod(0o555)
+    try:
+        with TraceStore(copy, read_only=True) as store:
+            assert store.count() == 12
+    finally:
+        tmp_path.chmod(0o755)
+
+
+def test_nothing_is_overwritten(traces: Path, tmp_path: Path) -> None:
+    for path in (traces / "traces.sqlite", tmp_path / "x.jsonl"):
+        path.touch()
+        assert "exists already" in _run("-w", traces, "export", path, "--format", "jsonl", code=2)
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "flywheel.toml").write_text("[source]\nkind = 'corpus'\n")
+    _run("init", tmp_path / "w")
+    assert Workspace(tmp_path / "w").config.source.kind == "corpus"
+
+
+def test_a_round_keeps_to_its_questions_and_pages(
+    make_workspace: Callable[..., Workspace], write_rows: Callable[..., Path], training_questions: list[Question]
+) -> None:
+    workspace = make_workspace()
+    asked = [question.model_dump(mode="json") for question in training_questions[:2]]
+    first = write_rows("first.jsonl", asked)
+    other = write_rows("other.jsonl", [{**asked[0], "question": "Something else?"}])
+    at = ("-w", workspace.folder, "collect", "--teacher", "--round", 0, "--questions")
+    _run(*at, first)
+    assert f"another question under the id {asked[0]['id']!r}" in _run(*at, other, code=2)
+    pages = write_rows("pages.jsonl", [{"title": "Oslo", "text": "Oslo is a city."}])
+    assert "source.kind" not in _run(*at, first, "--source", f"corpus:{pages}", code=2)
+    assert "source.pages was 'embedded'" in _run(*at, first, "--source", f"corpus:{pages}", code=2)
+    assert "takes no adapters" in _run(*at, first, "--no-adapters", code=2)
+    assert "leave --round away" in _run(*at, first, "--new", code=2)
 
 
 def test_ask_runs_the_team_once(qwen2: Path, make_workspace: Callable[..., Workspace]) -> None:

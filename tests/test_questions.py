@@ -29,10 +29,12 @@ ROWS = [
         ([{"id": "a", "question": "?", "answer": "!"}] * 2, "rows.jsonl:2: the id 'a' occurs twice"),
         ([{"question": " ", "answer": "!"}], "rows.jsonl:1: a question needs a text in the field 'question'"),
         ([{"question": "?", "answer": " "}], "rows.jsonl:1: a question needs a text in the field 'answer'"),
-        ([{"question": "?", "answer": 5}], "rows.jsonl:1: a question needs a text in the field 'answer'"),
+        ([{"question": "?", "answer": True}], "rows.jsonl:1: a question needs a text in the field 'answer'"),
+        ([{"question": "?", "answer": {"a": 5}}], "rows.jsonl:1: a question needs a text in the field 'answer'"),
         ([{"question": "?", "answer": []}], "rows.jsonl:1: a question needs a text in the field 'answer'"),
         ([{"question": "?", "answer": "!", "aliases": "x"}], "rows.jsonl:1: aliases"),
-        ([{"question": "?", "answer": "!", "id": 5}], "rows.jsonl:1: id"),
+        ([{"question": "?", "answer": "!", "id": [5]}], "rows.jsonl:1: id"),
+        ([{"question": "?", "answer": "!"}] * 2, "rows.jsonl:2: the id 'q-[0-9a-f]{12}' occurs twice"),
         (["text"], "rows.jsonl:1: expected a JSON object, found str"),
         ([], "has no questions"),
     ],
@@ -48,9 +50,14 @@ def test_broken_questions_are_refused(write_rows: Callable[..., Path], rows: lis
         ("x.jsonl", '{"question": "?"', "x.jsonl:1: not JSON"),
         ("x.json", "[1,", "not a JSON array"),
         ("x.jsonl", b"\xff\xfe", "not UTF-8"),
-        ("x.csv", b"\xff\xfe", "not a CSV file"),
+        ("x.csv", b"\xff\xfe", "x.csv:1: not CSV in UTF-8"),
+        ("x.csv", "question,question\na,b\n", "'question' stands twice"),
+        ("x.jsonl", b'{"question": "a", "answer": "b"}\n{"question": "\xff"}\n', "x.jsonl:2: not UTF-8"),
+        ("x.jsonl", '{"a": ' + "9" * 5000 + "}", "x.jsonl:1: not JSON"),
+        ("x.jsonl", "[" * 100_000, "not a JSON array"),
+        ("x.jsonl", '{"a": ' * 100_000, "x.jsonl:1: not JSON"),
         ("x.csv", "question,answer\nWho?\n", "x.csv:2: this row has not as many fields"),
-        ("x.csv", 'question,answer\n"Who?,She\n', "not a CSV file"),
+        ("x.csv", 'question,answer\n"Who?,She\n', "x.csv:2: not CSV"),
         ("x.parquet", "no", "not a Parquet file"),
     ],
 )
@@ -128,7 +135,22 @@ FIELD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
                         {"title": "T", "paragraph_text": "other", "is_supporting": False}]},
         {"id": "2hop", "aliases": ["Over there"], "supporting": [{"page": "T", "text": "t"}]},
     ),
-    "Bamboogle": ({"Question": "Who?", "Answer": "She"}, {"id": "line-1", "question": "Who?", "answer": "She"}),
+    "Bamboogle": ({"Question": "Who?", "Answer": "She"}, {"question": "Who?", "answer": "She"}),
+    "numbers": (
+        {"id": 5, "question": "When?", "answer": 1990, "type": 3}, {"id": "5", "answer": "1990", "kind": "3"},
+    ),
+    "a table's aliases": (
+        {"question": "Who?", "answer": "She", "aliases": "Her | Herself"}, {"aliases": ["Her", "Herself"]},
+    ),
+    "foreign columns": (
+        {"question": "Who?", "answer": "She", "evidence": "a text", "wording": "odd", "operation": 5}, {"evidence": []},
+    ),
+    "odd evidence": (
+        {"question": "Who?", "answer": "She", "supporting_facts": [[["x"], 1], 5, {"title": "T"}],
+         "context": {"title": 5, "sentences": [["s"]]}},
+        {"supporting": []},
+    ),
+    "halves of characters": ({"question": "Who \ud83d?", "answer": "She"}, {"question": "Who ??"}),
     "FRAMES": (
         {"Prompt": "Who?", "Answer": "She", "reasoning_types": "Numerical reasoning", "wiki_links": "[]"},
         {"question": "Who?", "answer": "She", "kind": "Numerical reasoning"},
@@ -148,6 +170,22 @@ def test_field_names_of_datasets_are_known(write_rows: Callable[..., Path], name
     row, expected = FIELD[name]
     question = read_questions(str(write_rows("rows.jsonl", [row])))[0].model_dump(mode="json")
     assert {key: question[key] for key in expected} == expected
+
+
+def test_a_question_without_an_id_is_known_by_what_it_says(write_rows: Callable[..., Path]) -> None:
+    rows = [{"question": f"Question {number}?", "answer": "!"} for number in range(3)]
+    first = {question.id for question in read_questions(str(write_rows("a.jsonl", rows)))}
+    second = {
+        question.id
+        for question in read_questions(str(write_rows("b.jsonl", [{"question": "?", "answer": "!"}, *rows])))
+    }
+    assert len(first) == 3
+    assert first < second
+
+
+def test_an_array_may_begin_with_white_space(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("\n  " + json.dumps(ROWS))
+    assert len(read_questions(str(tmp_path / "x.json"))) == 2
 
 
 def test_other_names_are_mapped(write_rows: Callable[..., Path]) -> None:

@@ -357,6 +357,7 @@ class _Full(BaseHTTPRequestHandler):
     """A server that is full for some requests, then answers."""
 
     refusals: list[tuple[int, dict[str, str]]] = []
+    bodies: list[dict[str, Any]] = []
     asked = 0
 
     def do_POST(self) -> None:
@@ -364,7 +365,8 @@ class _Full(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers["Content-Length"]))
         status, headers = self.refusals.pop(0) if self.refusals else (200, {})
         choice = {"message": {"role": "assistant", "content": "done"}, "finish_reason": "stop"}
-        body = json.dumps({"choices": [choice]} if status == 200 else {"error": {"message": "full"}}).encode()
+        usual = {"choices": [choice]} if status == 200 else {"error": {"message": "full"}}
+        body = json.dumps(self.bodies.pop(0) if self.bodies else usual).encode()
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **headers}.items():
             self.send_header(name, value)
@@ -402,6 +404,45 @@ def test_a_server_that_stays_full_is_an_infrastructure_failure(full_server: str)
     with pytest.raises(InfrastructureError, match="answered 429: full"):
         client.complete(request("Go", "m"))
     assert _Full.asked == 1  # an hour is longer than a call may take
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "This model's maximum context length is 2048 tokens", "type": "BadRequestError", "code": 400},
+        {"message": "the request exceeds the available context size", "type": "exceed_context_size_error", "code": 400},
+        {"message": "too long", "code": "context_length_exceeded"},
+    ],
+    ids=["vllm", "llama.cpp", "openai"],
+)
+def test_every_server_says_in_its_way_that_the_context_is_full(full_server: str, error: dict[str, Any]) -> None:
+    client = OpenAIEngine(full_server, "", timeout=1, model="m")
+    client._models = ("m",)
+    _Full.refusals.append((400, {}))
+    _Full.bodies.append({"error": error})
+    with pytest.raises(ContextExceeded):
+        client.complete(request("Go", "m"))
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"choices": [{"message": {"content": "x"}, "finish_reason": 5}]},
+        {"choices": [{"message": {"content": ["x"]}}]},
+        {"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": None, "completion_tokens": 1.5}},
+        {"choices": []},
+        {"error": {"message": "a stray refusal"}},
+    ],
+)
+def test_odd_replies_are_failures_of_the_server(full_server: str, body: dict[str, Any]) -> None:
+    client = OpenAIEngine(full_server, "", timeout=1, model="m")
+    client._models = ("m",)
+    _Full.refusals.append((404 if "error" in body else 200, {}))
+    _Full.bodies.append(body)
+    with pytest.raises(InfrastructureError):
+        client.complete(request("Go", "m"))
     client.close()
 
 

@@ -16,7 +16,7 @@ from flywheel.errors import InputError
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [
-        ([{"text": "a"}], "pages.jsonl:1: a page needs a title"),
+        ([{"text": "a"}], "pages.jsonl:1: a page needs a title, or a question paragraphs"),
         ([{"title": "a", "text": ""}], "pages.jsonl:1: the page 'a' needs a text"),
         ([], "has no pages"),
     ],
@@ -46,6 +46,17 @@ def test_equal_titles_with_different_texts_are_kept_apart(write_rows: Callable[.
     assert source.search('"; DROP TABLE pages; --', 5) == []
     with pytest.raises(PageUnavailable, match="no page 'Mercury \\(3\\)'"):
         source.page("Mercury (3)")
+
+
+def test_a_damaged_index_is_made_anew_and_titles_know_no_case(write_rows: Callable[..., Path], tmp_path: Path) -> None:
+    path = write_rows("pages.jsonl", [{"title": "ÖSTERREICH", "text": "A country \ud83d."}])
+    cache = tmp_path / "we?ird#50%"
+    config = SourceConfig(kind="corpus", path=str(path))
+    assert open_source(config, cache).page("österreich").title == "ÖSTERREICH"
+    index = next(cache.glob("corpus-*.sqlite"))
+    for content in (b"", b"this is no database" * 1000):
+        index.write_bytes(content)
+        assert open_source(config, cache).search("country", 5)[0].text == "A country ?."
 
 
 PARAGRAPHS = {

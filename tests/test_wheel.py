@@ -79,7 +79,8 @@ def test_a_changed_setting_is_named_before_a_round_goes_on(make_workspace: Calla
     flywheel("-w", workspace.folder, collect[0], *collect[1:])
     changed = ("-w", workspace.folder, "-o", "source.results=3", *collect)
     assert "other settings (source.results was 5, now 3)" in flywheel(*changed, code=2)
-    assert "round 1: " in flywheel(*changed, "--new")
+    fresh = [argument for argument in changed if argument not in ("--round", 0)]
+    assert "round 1: " in flywheel(*fresh, "--new")
     assert "2 done before" in flywheel(*changed, "--allow-change")
     harmless = ("-o", "source.contact=x", "-o", "source.offline=true", "-o", "collect.concurrency=2")
     assert "2 done before" in flywheel(*changed[:2], *harmless, *changed[2:])

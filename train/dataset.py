@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from flywheel.errors import DataError, InputError
+from flywheel.errors import DataError, InputError, explain
 from flywheel.exchange import write_parquet
 from flywheel.files import read_jsonl, write_jsonl, write_text
 from flywheel.pictures import funnel
@@ -108,9 +108,7 @@ def read_examples(path: Path, role: str) -> tuple[list[Example], DatasetCard]:
         try:
             example = Example.model_validate(row)
         except ValidationError as error:
-            detail = error.errors()[0]
-            place = ".".join(map(str, detail["loc"]))
-            raise InputError(f"{path}:{number}: not a training row ({place}: {detail['msg']})") from error
+            raise InputError(f"{path}:{number}: not a training row ({explain(error)})") from error
         if example.role != role:
             raise InputError(f"{path}:{number}: a row of {example.role}, not of {role}")
         examples.append(example)

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Protocol
 
 from flywheel.config import SourceConfig
+from flywheel.files import sha256
+from flywheel.rows import HUB
 
 _STOP_WORDS = frozenset(
     "a an and are at by for from in is of on or that the to was were what when where which who whom whose with".split()
@@ -55,6 +57,26 @@ class Source(Protocol):
 def query_words(query: str) -> list[str]:
     """The words of a query that a full-text index can tell pages apart by."""
     return list(dict.fromkeys(word for word in re.findall(r"\w+", query.lower()) if word not in _STOP_WORDS))
+
+
+def content_of(config: SourceConfig) -> str:
+    """A fingerprint of the pages in a file, whatever the file is called; empty for sources that are no file.
+
+    Raises:
+        InputError: when there is no such file.
+    """
+    if config.kind == "wikipedia":
+        return ""
+    if config.kind == "corpus" and config.path == "embedded":
+        return "embedded"
+    if config.path.startswith(HUB):
+        return config.path
+    path = Path(config.path)
+    if not config.path or not path.is_file():
+        return ""  # opening it says what is wrong
+    if config.kind == "zim":  # may be a hundred gigabytes
+        return f"{path.name}, {path.stat().st_size} bytes"
+    return sha256(path)[:16]
 
 
 def open_source(config: SourceConfig, cache: Path) -> Source:

@@ -1,20 +1,21 @@
 """Pages out of a file, with full-text search by SQLite FTS5 (BM25)."""
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from flywheel.errors import InputError
-from flywheel.files import disk_errors, sha256
+from flywheel.errors import InfrastructureError, InputError
+from flywheel.files import disk_errors, sha256, valid_text
 from flywheel.rows import HUB, paragraphs, read_rows
 from flywheel.workspace import data_folder
 
 from . import Page, PageUnavailable, query_words
 
 _TITLE_WEIGHT = 4.0
-_INDEX_FORMAT = 2
+_INDEX_FORMAT = 3
 
 
 class CorpusSource:
@@ -22,7 +23,7 @@ class CorpusSource:
 
     def __init__(self, index: Path) -> None:
         self._lock = threading.Lock()
-        self._database = sqlite3.connect(f"file:{index}?mode=ro", uri=True, check_same_thread=False)
+        self._database = sqlite3.connect(f"{index.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
 
     def search(self, query: str, limit: int) -> list[Page]:
         """Pages that hold any of the query's words, the rarest words and those in titles weighing most."""
@@ -38,8 +39,8 @@ class CorpusSource:
 
     def page(self, title: str) -> Page:
         """The page of that title; upper and lower case do not matter."""
-        for comparison in ("title = ?", "lower(title) = lower(?)"):
-            rows = self._read(f"SELECT title, text FROM page_titles WHERE {comparison}", (title.strip(),))
+        for column, wanted in (("title", title.strip()), ("folded", title.strip().casefold())):
+            rows = self._read(f"SELECT title, text FROM page_titles WHERE {column} = ?", (wanted,))
             if rows:
                 return Page(*rows[0])
         near = [page.title for page in self.search(title, 3)]
@@ -65,9 +66,22 @@ def open_corpus(path: str, cache: Path) -> CorpusSource:
         raise InputError(f"cannot read the corpus {path}: no such file")
     digest = sha256(path if path.startswith(HUB) else Path(path))
     index = cache / f"corpus-{_INDEX_FORMAT}-{digest[:16]}.sqlite"
-    if not index.exists():
+    if not _whole(index):
         _build(index, read_pages(path))
     return CorpusSource(index)
+
+
+def _whole(index: Path) -> bool:
+    """The index is there, and can be read."""
+    if not index.is_file():
+        return False
+    database = sqlite3.connect(index)
+    try:
+        return bool(database.execute("SELECT COUNT(*) FROM page_titles").fetchone()[0])
+    except sqlite3.DatabaseError:
+        return False
+    finally:
+        database.close()
 
 
 def read_pages(file: str) -> Iterator[Page]:
@@ -97,28 +111,33 @@ def _texts(row: dict[str, Any], place: str) -> list[tuple[str, str]]:
         return [(paragraph.page.strip(), paragraph.text) for paragraph in found]
     title, text = row.get("title"), row.get("text")
     if not isinstance(title, str) or not title.strip():
-        raise InputError(f"{place}: a page needs a title (or a question needs paragraphs)")
+        raise InputError(f"{place}: a page needs a title, or a question paragraphs, and this row has neither")
     if not isinstance(text, str) or not text.strip():
         raise InputError(f"{place}: the page {title!r} needs a text")
-    return [(title.strip(), text)]
+    return [(valid_text(title.strip()), valid_text(text))]
 
 
 def _build(index: Path, pages: Iterator[Page]) -> None:
-    temporary = index.with_suffix(".part")
+    temporary = index.with_suffix(f".{os.getpid()}.part")
     with disk_errors(index):
         temporary.unlink(missing_ok=True)
         index.parent.mkdir(parents=True, exist_ok=True)
     database = sqlite3.connect(temporary)
     try:
         database.execute("CREATE VIRTUAL TABLE pages USING fts5 (title, text, tokenize = 'porter unicode61')")
-        database.execute("CREATE TABLE page_titles (title TEXT PRIMARY KEY, text TEXT NOT NULL)")
+        database.execute("CREATE TABLE page_titles (title TEXT PRIMARY KEY, folded TEXT NOT NULL, text TEXT NOT NULL)")
+        database.execute("CREATE INDEX titles_folded ON page_titles (folded)")
         count = 0
         for count, page in enumerate(pages, start=1):  # noqa: B007
             database.execute("INSERT INTO pages VALUES (?, ?)", (page.title, page.text))
-            database.execute("INSERT OR IGNORE INTO page_titles VALUES (?, ?)", (page.title, page.text))
+            titled = (page.title, page.title.casefold(), page.text)
+            database.execute("INSERT OR IGNORE INTO page_titles VALUES (?, ?, ?)", titled)
         if not count:
             raise InputError("the corpus has no pages")
         database.commit()
+        temporary.replace(index)
+    except sqlite3.Error as error:
+        raise InfrastructureError(f"cannot write {index}: {error}") from error
     finally:
         database.close()
-    temporary.replace(index)
+        temporary.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ Every answer is kept on disk by its URL, with the revision in it, so that a late
 
 import contextlib
 import re
+import sqlite3
 import sys
 import threading
 import time
@@ -24,6 +25,7 @@ from urllib3.util import Retry
 from flywheel import __version__
 from flywheel.config import SourceConfig
 from flywheel.errors import InfrastructureError, InputError
+from flywheel.files import disk_errors
 
 from . import Page, PageUnavailable
 
@@ -65,6 +67,7 @@ class _Session:
 
     def __init__(self, config: SourceConfig, cache: Path, patience: float) -> None:
         self._patience = patience
+        _remove_if_damaged(cache / "wikipedia.sqlite")
         # what is an error now may be an answer later, so only answers are kept
         self._session = requests_cache.CachedSession(
             str(cache / "wikipedia"), backend="sqlite", ignored_parameters=["maxlag"], filter_fn=_is_answer,
@@ -105,6 +108,20 @@ class _Session:
             if attempt < _ATTEMPTS - 1:
                 time.sleep(wait)
         raise InfrastructureError(f"Wikipedia cannot be reached: {reason}")
+
+
+def _remove_if_damaged(file: Path) -> None:
+    """A cache that is no database any more is begun anew."""
+    if not file.exists():
+        return
+    database = sqlite3.connect(file)
+    try:
+        database.execute("PRAGMA schema_version")
+    except sqlite3.DatabaseError:
+        with disk_errors(file):
+            file.unlink()
+    finally:
+        database.close()
 
 
 def _is_answer(reply: Any) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from flywheel.errors import InputError
+from flywheel.errors import InputError, explain
 from flywheel.files import read_jsonl
 
 
@@ -30,5 +30,4 @@ def read_pairs(path: Path) -> Iterator[Pair]:
         try:
             yield Pair.model_validate(row)
         except ValidationError as error:
-            detail = error.errors()[0]
-            raise InputError(f"{path}:{number}: {'.'.join(map(str, detail['loc']))}: {detail['msg']}") from error
+            raise InputError(f"{path}:{number}: {explain(error)}") from error
