@@ -35,6 +35,7 @@ bench: $(BIN)/.installed  ## Run the benchmarks
 	$(BIN)/python -m benchmarks.harness
 	$(BIN)/python -m benchmarks.store
 	$(BIN)/python -m benchmarks.engine
+	$(BIN)/python -m benchmarks.training
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

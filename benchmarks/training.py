@@ -20,6 +20,7 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from collect.collector import collect
 from flywheel.base_model import load_model, load_tokenizer, quiet, resolve_folder
+from flywheel.chat import end_of_turn, render
 from flywheel.config import SelectConfig, validate
 from flywheel.questions import read_questions
 from flywheel.records import Example
@@ -31,7 +32,7 @@ from train.select import select
 from train.trainer import TreeTrainer, plan_batches
 from train.tree import Tree
 
-ROLE, QUESTIONS, RUNS, STEPS = "wiki_search", 12, 2, 8
+ROLE, QUESTIONS, RUNS, STEPS = "wiki_search", 12, 2, 5
 
 
 def make_rows(prompt: str) -> list[Example]:
@@ -69,8 +70,9 @@ def arguments(folder: str, batch: int, steps: int, **more: Any) -> SFTConfig:
 def plain(base: Path, tokenizer: Any, batches: list[list[Example]]) -> tuple[float, list[float]]:
     """Seconds and losses of TRL's trainer as it comes."""
     size = len(batches[0])
+    ending = end_of_turn(tokenizer)  # as text, since TRL would train the template's line break after the turn as well
     rows = [
-        {"prompt": [m.model_dump() for m in row.prompt], "completion": [m.model_dump() for m in row.completion]}
+        {"prompt": render(tokenizer, row.prompt, generate=True), "completion": row.completion[0].content + ending}
         for batch in batches
         for row in batch
     ]
