@@ -48,7 +48,8 @@ def show(
             raise InputError(f"there is no round {round_number}; there are {store.rounds()}")
         chosen = RolloutFilter(round=round_number, right=right, role=role, status=status, question=question)
         table = Table(box=SIMPLE_HEAD)
-        for column in ("rollout", "question", "gold", "answer", "verdict"):
+        table.add_column("rollout", no_wrap=True)  # to be copied
+        for column in ("question", "gold", "answer", "verdict"):
             table.add_column(column, overflow="fold")
         for row in store.rollouts(chosen, limit=limit):
             verdict = "failed" if row.status == "infrastructure" else "right" if row.verdict.match else "wrong"
