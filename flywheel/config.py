@@ -134,6 +134,10 @@ class TrainConfig(Section):
     """Agent runs per step and device; all their rows go in together."""
     accumulation: int = Field(1, ge=1)
     """Steps whose gradients are added up before the weights move."""
+    preference_learning_rate: float = Field(5e-5, gt=0)
+    """For --method dpo and kto, which move a model that is good already."""
+    preference_beta: float = Field(0.1, gt=0)
+    """How strongly preferences hold the model to where it started."""
     dropout: float = Field(0.0, ge=0, lt=1)
     checkpoint_steps: int = Field(50, ge=1)
     """Optimiser steps between two checkpoints, from which a killed training goes on."""

@@ -169,6 +169,32 @@ class Example(Record):
     """The final answer was wrong, and the run's own report is known to be right."""
 
 
+class Pair(Record):
+    """A good and a bad step in the same situation, in TRL's preference format."""
+
+    role: str
+    prompt: tuple[Message, ...]
+    chosen: tuple[Message, ...] = Field(min_length=1, max_length=1)
+    rejected: tuple[Message, ...] = Field(min_length=1, max_length=1)
+    question: str
+    chosen_rollout: str
+    chosen_call: str
+    rejected_rollout: str
+    rejected_call: str
+
+
+class Mark(Record):
+    """A step and whether it was a good one, in TRL's unpaired preference format."""
+
+    role: str
+    prompt: tuple[Message, ...]
+    completion: tuple[Message, ...] = Field(min_length=1, max_length=1)
+    label: bool
+    question: str
+    rollout: str
+    call: str
+
+
 class DatasetCard(Record):
     """Where training rows came from, and what was dropped on the way."""
 
@@ -186,6 +212,10 @@ class DatasetCard(Record):
     """Kept rollouts by kind of question."""
     held_out: int = 0
     """Questions that rows were kept apart from."""
+    pairs: dict[str, int] = {}
+    """Good and bad steps in the same situation, by role."""
+    marks: dict[str, int] = {}
+    """Steps marked good or bad, by role."""
     effective: dict[str, float] = {}
     """Effective number of rows by role: (sum of weights)^2 / sum of squared weights (Kish)."""
     command: str = ""

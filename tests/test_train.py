@@ -233,6 +233,23 @@ def test_accumulated_batches_are_one_batch(selected: Workspace) -> None:
     assert first.last_loss == pytest.approx(second.last_loss, rel=1e-2)
 
 
+@pytest.mark.slow
+def test_two_processes_train_as_one_does(selected: Workspace) -> None:
+    """accelerate launch on two CPU processes (gloo) against one process that accumulates two steps."""
+    common = ["-m", "flywheel", "-w", str(selected.folder), "-o", "train.batch=1"]
+    arguments = ["train", "--role", "wiki_search", "--steps", "6"]
+    launch = [
+        sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
+        "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0",
+    ]  # fmt: skip
+    done = subprocess.run([*launch, *common, *arguments], capture_output=True, text=True, check=False, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    _train(selected, "-o", "train.batch=1", "-o", "train.accumulation=2", *arguments)
+    first, second = (read_card(selected.adapter(f"wiki_search@{number}")) for number in (1, 2))
+    assert selected.versions("wiki_search") == [1, 2]
+    assert (first.first_loss, first.last_loss) == pytest.approx((second.first_loss, second.last_loss), rel=2e-3)
+
+
 def test_an_exploding_training_leaves_no_adapter(
     selected: Workspace,
 ) -> None:

@@ -1,13 +1,19 @@
 """An adapter on disk: written whole or not at all, with a card that says where it came from."""
 
+import os
 import shutil
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from flywheel.config import Config
 from flywheel.errors import InfrastructureError
 from flywheel.files import disk_errors, sha256, write_text
 from flywheel.records import AdapterCard
+
+if TYPE_CHECKING:
+    from .sft import Task
 
 PACKAGES = ("torch", "transformers", "peft", "trl")
 
@@ -15,6 +21,34 @@ PACKAGES = ("torch", "transformers", "peft", "trl")
 def package_versions() -> dict[str, str]:
     """Versions of what makes adapters."""
     return {package: version(package) for package in PACKAGES}
+
+
+def is_main_process() -> bool:
+    """Whether this is the process that writes, of those that `accelerate launch` has started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def make_card(
+    task: "Task", config: Config, losses: list[float], *, base_hash: str, rows: int, too_long: int, trained_tokens: int,
+    method: str, parents: tuple[str, ...] = (), seconds: float = 0.0,
+) -> AdapterCard:  # fmt: skip
+    """The card of an adapter that was just trained; its weights are hashed when they are written."""
+    settings = config.train
+    rate = settings.learning_rate if method == "sft" else settings.preference_learning_rate
+    return AdapterCard(
+        role=task.role, version=task.number, base=config.engine.model, base_hash=base_hash, prompt=task.prompt,
+        history=task.history, rank=settings.rank, alpha=settings.alpha, learning_rate=rate, method=method,
+        parents=parents, steps=len(losses), rows=rows, too_long=too_long, trained_tokens=trained_tokens,
+        first_loss=round(losses[0], 4), last_loss=round(tail_mean(losses), 4), seconds=round(seconds, 1),
+        dataset=task.dataset.name, dataset_hash=sha256(task.dataset), weights_hash="",
+        created=datetime.now(UTC).isoformat(timespec="seconds"), versions=package_versions(),
+    )  # fmt: skip
+
+
+def tail_mean(losses: list[float]) -> float:
+    """Mean of the last tenth."""
+    tail = losses[-max(1, len(losses) // 10) :]
+    return sum(tail) / len(tail)
 
 
 def save_adapter(model: Any, card: AdapterCard, target: Path, losses: list[float]) -> AdapterCard:
@@ -30,7 +64,7 @@ def save_adapter(model: Any, card: AdapterCard, target: Path, losses: list[float
     with disk_errors(target):
         temporary.mkdir(parents=True)
         try:
-            model.save_pretrained(temporary, save_embedding_layers=False)
+            model.save_pretrained(temporary, save_embedding_layers=False, selected_adapters=["default"])
         except RuntimeError as error:  # how safetensors reports a full disk
             raise InfrastructureError(f"cannot write {temporary}: {error}") from error
         card = card.model_copy(update={"weights_hash": sha256(temporary / "adapter_model.safetensors")})

@@ -1,5 +1,6 @@
 """Brings a role's rows together with what they are checked against, runs the audit, and shows rows."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +8,12 @@ from rich.text import Text
 
 from flywheel.base_model import load_tokenizer, resolve_folder
 from flywheel.chat import end_of_turn
-from flywheel.records import DatasetCard, Example, Rollout
+from flywheel.records import DatasetCard, Example, Mark, Pair, Rollout
 from flywheel.stages import stage
 from flywheel.store import TraceStore
 from flywheel.workspace import Workspace
 
-from .audit import Subject
+from .audit import Subject, audit_preferences, refuse
 from .dataset import gather_held_out, read_examples
 from .held_out import HeldOut
 from .rows import tokenise
@@ -42,6 +43,21 @@ def open_subject(workspace: Workspace, role: str, dataset: Path) -> tuple[Subjec
         rollouts=rollouts,
     )  # fmt: skip
     return subject, card
+
+
+def check_preferences(workspace: Workspace, role: str, rows: Sequence[Pair | Mark], card: DatasetCard) -> None:
+    """Audit pairs or marks against the workspace's traces.
+
+    Raises:
+        DataError: when a row is not fit to train on.
+    """
+    names = {name for row in rows for name in ((row.chosen_rollout, row.rejected_rollout) if isinstance(row, Pair)
+                                               else (row.rollout,))}  # fmt: skip
+    with TraceStore(workspace.traces, read_only=True) as store:
+        held_out = gather_held_out(workspace, store)
+        rollouts = {name: rollout for name in names if (rollout := store.get(name)) is not None}
+    prompt = stage("collect.team").WIKIPEDIA.role(role).prompt(card.prompt)
+    refuse(role, audit_preferences(role, rows, prompt, held_out, rollouts))
 
 
 def show_row(tokenizer: Any, example: Example) -> Text:

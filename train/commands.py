@@ -1,5 +1,6 @@
 """`flywheel select`, `flywheel audit` and `flywheel train`."""
 
+import contextlib
 import json
 import shlex
 import sys
@@ -13,14 +14,16 @@ from rich.table import Table
 from rich.text import Text
 
 from flywheel.base_model import quiet
+from flywheel.config import Config
 from flywheel.errors import DataError, InputError
 from flywheel.options import open_workspace
-from flywheel.workspace import ROLES, Workspace
+from flywheel.records import AdapterCard
+from flywheel.workspace import ROLES, Workspace, read_card
 
 from .audit import CHECKS, GIVES, Finding, refuse
 from .audit import audit as run_audit
-from .check import open_subject, show_row
-from .dataset import write_datasets
+from .check import check_preferences, open_subject, show_row
+from .dataset import read_marks, read_pairs, write_datasets
 from .held_out import NEAR
 from .rules import ALL, RULES
 from .select import Selection
@@ -169,11 +172,25 @@ def _print_findings(role: str, rows: int, findings: list[Finding], console: Cons
 @click.option("--all", "every", is_flag=True, help="Train every role that has a dataset.")
 @click.option("--dataset", type=click.Path(path_type=Path), help="Rows to train on [the role's own]; only with --role.")
 @click.option("--steps", type=click.IntRange(min=1), help="Optimiser steps [train.max_steps, else train.epochs].")
+@click.option(
+    "--method",
+    type=click.Choice(["sft", "dpo", "kto"]),
+    default="sft",
+    show_default=True,
+    help="sft learns the good steps; dpo and kto learn to tell them from bad ones in the same situation.",
+)
+@click.option(
+    "--on",
+    "parent",
+    metavar="ROLE@VERSION",
+    help="For dpo and kto: the adapter to go on from, or `base`. Default: the role's newest, else the base.",
+)
 @click.option("--jobs", type=click.IntRange(min=1), help="Roles trained side by side by --all [train.jobs].")
 @click.pass_context
 def train(
-    context: click.Context, role: str | None, every: bool, dataset: Path | None, steps: int | None, jobs: int | None
-) -> None:
+    context: click.Context, role: str | None, every: bool, dataset: Path | None, steps: int | None, method: str,
+    parent: str | None, jobs: int | None,
+) -> None:  # fmt: skip
     """Train one LoRA adapter per role, from the base, on the selected rows.
 
     A training that was killed goes on from its last checkpoint when the same command is run again.
@@ -181,6 +198,13 @@ def train(
     workspace = open_workspace(context)
     if bool(role) == every:
         raise InputError("say which roles to train: either --role page_search or --all")
+    if parent and method == "sft":
+        raise InputError("--on is for --method dpo and kto: sft trains from the base, on all rows")
+    if role and method != "sft":
+        _train_preferences(workspace, role, dataset, steps, method, parent)
+        return
+    if method != "sft":
+        raise InputError(f"--method {method} needs --role")
     if role:
         _train_one(workspace, role, dataset or workspace.dataset(role), steps)
         return
@@ -191,27 +215,69 @@ def train(
     train_side_by_side(workspace, datasets, chosen_steps, jobs or workspace.config.train.jobs)
 
 
-def _train_one(workspace: Workspace, role: str, dataset: Path, steps: int | None) -> None:
+def _train_preferences(
+    workspace: Workspace, role: str, dataset: Path | None, steps: int | None, method: str, parent: str | None
+) -> None:
+    path = dataset or workspace.datasets / f"{role}.{'pairs' if method == 'dpo' else 'marks'}.jsonl"
+    rows, card = read_pairs(path, role) if method == "dpo" else read_marks(path, role)
+    check_preferences(workspace, role, rows, card)
+    on = None
+    if parent != "base" and (parent or workspace.versions(role)):
+        on = next(iter(workspace.adapters([parent or role]).items()))
+        if not on[0].startswith(f"{role}@"):
+            raise InputError(f"--on {parent} is an adapter of another role")
+        if (made := read_card(on[1])).prompt != card.prompt:
+            raise DataError(
+                f"{on[0]} was trained with the {made.prompt} prompt, and these rows have the {card.prompt} one"
+            )
+    quiet()
+    from .preference_training import train_preferences
+    from .sft import Task
+
+    config = _with_steps(workspace, steps)
+    with workspace.lock(f"train-{role}"):
+        number = workspace.next_version(role)
+        task = Task(
+            role=role, number=number, dataset=path, prompt=card.prompt, history=card.history,
+            target=workspace.adapter(f"{role}@{number}"),
+        )  # fmt: skip
+        made = train_preferences(rows, task, config, method, on)  # type: ignore[arg-type]  # one of two, by click
+    _say(made)
+
+
+def _with_steps(workspace: Workspace, steps: int | None) -> Config:
     config = workspace.config
     if steps:
         config = config.model_copy(update={"train": config.train.model_copy(update={"max_steps": steps})})
+    return config
+
+
+def _say(card: AdapterCard) -> None:
+    dropped = f", {card.too_long} rows were too long and left out" if card.too_long else ""
+    on = f" on {', '.join(card.parents)}" if card.parents else ""
+    click.echo(
+        f"{card.name}: {card.method}{on}, {card.rows} rows, {card.steps} steps, loss {card.first_loss:.3f} -> "
+        f"{card.last_loss:.3f}, {card.seconds:.0f} s{dropped}"
+    )
+
+
+def _train_one(workspace: Workspace, role: str, dataset: Path, steps: int | None) -> None:
+    config = _with_steps(workspace, steps)
     quiet()
     subject, rows_card = open_subject(workspace, role, dataset)
     findings = run_audit(subject)
     refuse(role, findings)
     for finding in findings:
         click.echo(f"audit of {role}: {finding.text}", err=True)
+    from .adapter import is_main_process
     from .sft import Task, train_role
 
-    with workspace.lock(f"train-{role}"):
+    with workspace.lock(f"train-{role}") if is_main_process() else contextlib.nullcontext():
         number = workspace.next_version(role)
         task = Task(
             role=role, number=number, dataset=dataset, prompt=rows_card.prompt, history=rows_card.history,
             target=workspace.adapter(f"{role}@{number}"),
         )  # fmt: skip
         card = train_role(subject.examples, task, config)
-    dropped = f", {card.too_long} rows were too long and left out" if card.too_long else ""
-    click.echo(
-        f"{card.name}: {card.rows} rows, {card.steps} steps, loss {card.first_loss:.3f} -> {card.last_loss:.3f}, "
-        f"{card.seconds:.0f} s{dropped}"
-    )
+    if is_main_process():
+        _say(card)

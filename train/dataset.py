@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import ValidationError
 
@@ -11,15 +11,17 @@ from flywheel.exchange import write_parquet
 from flywheel.files import read_jsonl, write_jsonl, write_text
 from flywheel.pictures import funnel
 from flywheel.questions import read_questions
-from flywheel.records import DatasetCard, Example
+from flywheel.records import DatasetCard, Example, Mark, Pair
 from flywheel.rows import read_parquet
 from flywheel.store import RolloutFilter, TraceStore
 from flywheel.workspace import Workspace, read_record
 
 from .held_out import HeldOut
+from .preferences import pairs_and_marks
 from .select import Selection, select
 
 Format = Literal["jsonl", "parquet"]
+Row = TypeVar("Row", Example, Pair, Mark)
 
 
 def write_datasets(
@@ -46,12 +48,31 @@ def write_datasets(
         wanted = tuple(rounds or store.rounds())
         rollouts = (rollout for number in wanted for rollout in store.rollouts(RolloutFilter(round=number)))
         selection = select(rollouts, workspace.config.select, barred)
+        again = (rollout for number in wanted for rollout in store.rollouts(RolloutFilter(round=number)))
+        pairs, marks = pairs_and_marks(again, selection, workspace.config.select, barred)
     if not selection.kept.total():
         raise DataError(f"nothing is left to train on ({selection.summary()})")
     if len(selection.modes) > 1:
         modes = "; ".join(f"{prompt} prompt with {history} history" for prompt, history in sorted(selection.modes))
         raise DataError(f"the correct rollouts mix {modes}: choose rounds of one kind with --round")
     prompt, history = next(iter(selection.modes))
+    _write_rows(folder, selection, pairs, marks, kind)
+    card = DatasetCard(
+        rounds=wanted, prompt=prompt, history=history, rows=dict(selection.kept), calls=dict(selection.calls),
+        dropped={f"{role}.{rule}": count for (role, rule), count in selection.dropped.items()},
+        kinds=dict(selection.kinds), held_out=len(barred),
+        pairs={role: len(found) for role, found in pairs.items()},
+        marks={role: len(found) for role, found in marks.items()},
+        effective={role: round(number, 1) for role, number in selection.effective.items()}, command=command,
+    )  # fmt: skip
+    funnel(selection.calls, selection.dropped, selection.kept, folder / "funnel.png")
+    write_text(folder / "card.json", card.model_dump_json(indent=2) + "\n")
+    return selection
+
+
+def _write_rows(
+    folder: Path, selection: Selection, pairs: dict[str, list[Pair]], marks: dict[str, list[Mark]], kind: Format
+) -> None:
     for ending in ("jsonl", "parquet"):
         for stale in folder.glob(f"*.{ending}"):  # a role without rows must not keep those of an earlier selection
             stale.unlink()
@@ -60,15 +81,11 @@ def write_datasets(
             write_parquet(examples, Example, folder / f"{role}.parquet")
         else:
             write_jsonl(folder / f"{role}.jsonl", (example.model_dump_json() for example in examples))
-    card = DatasetCard(
-        rounds=wanted, prompt=prompt, history=history, rows=dict(selection.kept), calls=dict(selection.calls),
-        dropped={f"{role}.{rule}": count for (role, rule), count in selection.dropped.items()},
-        kinds=dict(selection.kinds), held_out=len(barred),
-        effective={role: round(number, 1) for role, number in selection.effective.items()}, command=command,
-    )  # fmt: skip
-    funnel(selection.calls, selection.dropped, selection.kept, folder / "funnel.png")
-    write_text(folder / "card.json", card.model_dump_json(indent=2) + "\n")
-    return selection
+    for role in selection.examples:
+        if pairs.get(role):
+            write_jsonl(folder / f"{role}.pairs.jsonl", (pair.model_dump_json() for pair in pairs[role]))
+        if {mark.label for mark in marks.get(role, ())} == {True, False}:
+            write_jsonl(folder / f"{role}.marks.jsonl", (mark.model_dump_json() for mark in marks[role]))
 
 
 def gather_held_out(workspace: Workspace, store: TraceStore, files: Iterable[str] = ()) -> HeldOut:
@@ -95,23 +112,38 @@ def read_examples(path: Path, role: str) -> tuple[list[Example], DatasetCard]:
         InputError: when a file is missing or a row is broken; names the line.
         DataError: when there are no rows.
     """
+    return _read(path, role, Example)
+
+
+def read_pairs(path: Path, role: str) -> tuple[list[Pair], DatasetCard]:
+    """As `read_examples`, for the pairs of DPO."""
+    return _read(path, role, Pair)
+
+
+def read_marks(path: Path, role: str) -> tuple[list[Mark], DatasetCard]:
+    """As `read_examples`, for the marks of KTO."""
+    return _read(path, role, Mark)
+
+
+def _read(path: Path, role: str, kind: type[Row]) -> tuple[list[Row], DatasetCard]:
     card_path = path.parent / "card.json"
     if not path.is_file():
-        raise InputError(f"{role} has no dataset ({path} is missing); make it with: flywheel select")
+        what = {Pair: "good and bad steps in the same situation", Mark: "good and bad steps"}.get(kind, "rows")
+        raise InputError(f"{role} has no {what} ({path} is missing); make them with: flywheel select")
     if not card_path.exists():
         raise InputError(
             f"{path} has no card.json beside it, which says what it was collected with; use flywheel select"
         )
     card = read_record(card_path, DatasetCard)
-    examples = []
+    rows = []
     for number, row in read_parquet(path) if path.suffix == ".parquet" else read_jsonl(path):
         try:
-            example = Example.model_validate(row)
+            found = kind.model_validate(row)
         except ValidationError as error:
             raise InputError(f"{path}:{number}: not a training row ({explain(error)})") from error
-        if example.role != role:
-            raise InputError(f"{path}:{number}: a row of {example.role}, not of {role}")
-        examples.append(example)
-    if not examples:
+        if found.role != role:
+            raise InputError(f"{path}:{number}: a row of {found.role}, not of {role}")
+        rows.append(found)
+    if not rows:
         raise DataError(f"{path} has no rows")
-    return examples, card
+    return rows, card

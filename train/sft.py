@@ -1,12 +1,13 @@
 """Trains one LoRA adapter on the rows of one role, with the loss on completions only."""
 
+import contextlib
 import json
 import math
+import os
 import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from flywheel.progress import Tracker
 from flywheel.records import AdapterCard, Example, History, Prompt
 from flywheel.workspace import processors
 
-from .adapter import package_versions, save_adapter
+from .adapter import is_main_process, make_card, save_adapter
 from .optimiser import MasterAdamW
 from .rows import Row, tokenise, usable
 from .trainer import TreeTrainer, Watch, plan_batches
@@ -55,7 +56,7 @@ def train_role(examples: Sequence[Example], task: Task, config: Config) -> Adapt
     if not torch.cuda.is_available():
         torch.set_num_threads(config.engine.threads or processors())
     torch.manual_seed(settings.seed)
-    quantize = settings.quantize == "nf4" or (settings.quantize == "auto" and torch.cuda.is_available())
+    quantize = quantized(settings)
     tokenizer = load_tokenizer(folder)
     rows, too_long = usable([tokenise(tokenizer, example) for example in examples], settings.max_tokens)
     if not rows:
@@ -65,7 +66,7 @@ def train_role(examples: Sequence[Example], task: Task, config: Config) -> Adapt
     started = time.monotonic()
     base = base_hash(folder)
     try:
-        model = _with_adapter(load_model(folder, config.engine.dtype, quantize), settings, quantize)
+        model = with_adapter(load_model(folder, config.engine.dtype, quantize), settings, quantize)
         losses = _fit(
             model, tokenizer, rows, task, settings, key=sha256(base, config.digest("train"), config.engine.dtype)
         )
@@ -73,21 +74,29 @@ def train_role(examples: Sequence[Example], task: Task, config: Config) -> Adapt
         raise InfrastructureError(
             "the device ran out of memory: lower train.batch or train.max_tokens, or use train.quantize=nf4"
         ) from error
-    card = AdapterCard(
-        role=task.role, version=task.number, base=config.engine.model, base_hash=base, prompt=task.prompt,
-        history=task.history, rank=settings.rank, alpha=settings.alpha, learning_rate=settings.learning_rate,
-        steps=len(losses), rows=len(rows), too_long=too_long, trained_tokens=sum(len(row.completion) for row in rows),
-        first_loss=round(losses[0], 4), last_loss=round(_tail_mean(losses), 4),
-        seconds=round(time.monotonic() - started, 1), dataset=task.dataset.name, dataset_hash=sha256(task.dataset),
-        weights_hash="", created=datetime.now(UTC).isoformat(timespec="seconds"), versions=package_versions(),
+    card = make_card(
+        task, config, losses, base_hash=base, rows=len(rows), too_long=too_long, method="sft",
+        trained_tokens=sum(len(row.completion) for row in rows), seconds=time.monotonic() - started,
     )  # fmt: skip
-    card = save_adapter(model, card, task.target, losses)
-    shutil.rmtree(_checkpoints(task), ignore_errors=True)
+    if is_main_process():
+        card = save_adapter(model, card, task.target, losses)
+        shutil.rmtree(checkpoints(task), ignore_errors=True)
     return card
 
 
-def _with_adapter(model: Any, settings: TrainConfig, quantized: bool) -> Any:
-    if quantized:
+def quantized(settings: TrainConfig) -> bool:
+    """Whether the base is loaded in 4 bits."""
+    return settings.quantize == "nf4" or (settings.quantize == "auto" and torch.cuda.is_available())
+
+
+def with_adapter(model: Any, settings: TrainConfig, quantize: bool, autocast: bool = False) -> Any:
+    """The base with a fresh adapter.
+
+    Args:
+        autocast: keep the adapter in float32; else it has the base's faster type, and needs an optimiser that keeps
+            float32 copies.
+    """
+    if quantize:
         model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=torch.cuda.is_available())
     elif torch.cuda.is_available():
         model.gradient_checkpointing_enable()
@@ -96,8 +105,7 @@ def _with_adapter(model: Any, settings: TrainConfig, quantized: bool) -> Any:
         r=settings.rank, lora_alpha=settings.alpha, lora_dropout=settings.dropout, target_modules="all-linear",
         task_type="CAUSAL_LM",
     )  # fmt: skip
-    # The optimiser keeps float32 copies of the weights, so the adapter itself may have the base's faster type.
-    return get_peft_model(model, lora, autocast_adapter_dtype=False)
+    return get_peft_model(model, lora, autocast_adapter_dtype=autocast)
 
 
 def _fit(model: Any, tokenizer: Any, rows: list[Row], task: Task, settings: TrainConfig, key: str) -> list[float]:
@@ -113,8 +121,10 @@ def _fit(model: Any, tokenizer: Any, rows: list[Row], task: Task, settings: Trai
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimiser, lambda step: min(1.0, (step + 1) / warmup) * max(0.0, 1 - step / steps)
     )
-    checkpoint = _resumable(task, key + sha256(task.dataset))
-    with Tracker(f"train {task.role}", steps) as tracker:
+    with arguments.main_process_first():
+        checkpoint = _resumable(task, key + sha256(task.dataset))
+    shown = Tracker(f"train {task.role}", steps) if is_main_process() else contextlib.nullcontext()
+    with shown as tracker:
         trainer = TreeTrainer(
             model, arguments, batches, processing_class=tokenizer, optimizers=(optimiser, schedule),
             callbacks=[Watch(task.role, tracker)],
@@ -127,8 +137,10 @@ def _fit(model: Any, tokenizer: Any, rows: list[Row], task: Task, settings: Trai
 
 def _arguments(task: Task, settings: TrainConfig) -> SFTConfig:
     cuda = torch.cuda.is_available()
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     return SFTConfig(
-        output_dir=str(_checkpoints(task)), seed=settings.seed, use_cpu=not cuda, dataloader_pin_memory=cuda,
+        output_dir=str(checkpoints(task)), seed=settings.seed, use_cpu=not cuda, dataloader_pin_memory=cuda,
+        ddp_backend="gloo" if several and not cuda else None,
         # one tree of rows per device and step, in the order that was planned
         per_device_train_batch_size=1, gradient_accumulation_steps=settings.accumulation, max_length=None,
         dataset_kwargs={"skip_prepare_dataset": True}, remove_unused_columns=False,
@@ -141,13 +153,14 @@ def _arguments(task: Task, settings: TrainConfig) -> SFTConfig:
     )  # fmt: skip
 
 
-def _checkpoints(task: Task) -> Path:
+def checkpoints(task: Task) -> Path:
+    """Where a training keeps what it goes on from."""
     return task.target.with_name(f".{task.target.name}.training")
 
 
 def _resumable(task: Task, key: str) -> Path | None:
     """The last whole checkpoint of a training on the same base, rows and settings; others are removed."""
-    folder = _checkpoints(task)
+    folder = checkpoints(task)
     note = folder / "inputs.json"
     if not note.exists() or json.loads(note.read_text(encoding="utf-8")) != key:
         shutil.rmtree(folder, ignore_errors=True)
@@ -156,8 +169,3 @@ def _resumable(task: Task, key: str) -> Path | None:
     # the state is written last, so that a checkpoint that has it is whole
     whole = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
     return max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
-
-
-def _tail_mean(losses: list[float]) -> float:
-    tail = losses[-max(1, len(losses) // 10) :]
-    return sum(tail) / len(tail)

@@ -83,14 +83,14 @@ class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped h
         DataError: from inside the training.
     """
 
-    def __init__(self, role: str, tracker: Tracker) -> None:
+    def __init__(self, role: str, tracker: Tracker | None) -> None:
         self._role = role
         self._tracker = tracker
         self._losses: list[float] = []
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """What a resumed training has behind it."""
-        if state.global_step:
+        if state.global_step and self._tracker:
             self._tracker.advance(state.global_step, note="resumed from a checkpoint")
 
     def on_log(
@@ -106,4 +106,5 @@ class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped h
             )
         self._losses.append(loss)
         recent = self._losses[-max(1, len(self._losses) // 10) :]
-        self._tracker.advance(note=f"loss {sum(recent) / len(recent):.3f}")
+        if self._tracker:
+            self._tracker.advance(note=f"loss {sum(recent) / len(recent):.3f}")
