@@ -43,9 +43,9 @@ def end_of_turn(tokenizer: Any) -> str:
     Raises:
         InputError: when the template does not close assistant turns by a special token.
     """
-    probe = [Message(role="user", content="a"), Message(role="assistant", content="b")]
-    closed = render(tokenizer, probe, generate=False)[len(render(tokenizer, probe[:1], generate=True)) :]
-    tail = closed.removeprefix("b")
+    answer = "xyzzy"
+    probe = [Message(role="user", content="a"), Message(role="assistant", content=answer)]
+    tail = render(tokenizer, probe, generate=False).rpartition(answer)[2]
     for token in sorted(tokenizer.all_special_tokens, key=len, reverse=True):
         if (position := tail.find(token)) >= 0:
             return tail[: position + len(token)]

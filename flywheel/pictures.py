@@ -11,12 +11,15 @@ def loss_curve(losses: Sequence[float], title: str, path: Path) -> None:
     """Loss by optimiser step, with a running mean, as a PNG."""
     axes, save = _figure(7, 3.2)
     steps = range(1, len(losses) + 1)
-    axes.plot(steps, losses, color=_GREY, linewidth=0.8, label="step")
-    width = max(1, len(losses) // 20)
-    means = [sum(losses[max(0, end - width) : end]) / min(end, width) for end in steps]
-    axes.plot(steps, means, color=_BLUE, linewidth=1.8, label=f"mean of {width}")
+    width = len(losses) // 20
+    if width > 1:
+        means = [sum(losses[max(0, end - width) : end]) / min(end, width) for end in steps]
+        axes.plot(steps, losses, color=_GREY, linewidth=0.8, label="one step")
+        axes.plot(steps, means, color=_BLUE, linewidth=1.8, label=f"mean of {width} steps")
+        axes.legend(frameon=False)
+    else:
+        axes.plot(steps, losses, color=_BLUE, linewidth=1.8)
     axes.set(xlabel="step", ylabel="loss", title=title, ylim=(0, None))
-    axes.legend(frameon=False)
     save(path)
 
 

@@ -239,7 +239,8 @@ def test_two_processes_train_as_one_does(selected: Workspace) -> None:
     common = ["-m", "flywheel", "-w", str(selected.folder), "-o", "train.batch=1"]
     arguments = ["train", "--role", "wiki_search", "--steps", "6"]
     launch = [
-        sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
+        sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2",
+        "--num_machines", "1",
         "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0",
     ]  # fmt: skip
     done = subprocess.run([*launch, *common, *arguments], capture_output=True, text=True, check=False, timeout=500)
