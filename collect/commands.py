@@ -15,13 +15,13 @@ from flywheel.errors import InfrastructureError, InputError
 from flywheel.files import valid_text
 from flywheel.options import (
     adapter_options,
-    chosen_adapters,
     engine_config,
     engine_option,
     open_workspace,
     question_options,
     source_config,
     source_options,
+    team_adapters,
     versions_by_role,
 )
 from flywheel.progress import duration
@@ -114,7 +114,7 @@ def collect(
         }
     )
     temperature = config.collect.temperature if temperature is None else temperature
-    active = {} if teacher else chosen_adapters(workspace, adapters, no_adapters)
+    active = {} if teacher else team_adapters(workspace, adapters, no_adapters)
     with workspace.lock("collect"), TraceStore(workspace.traces) as store:
         if new:
             round_number = max(store.rounds(), default=0) + 1
@@ -167,7 +167,7 @@ def ask(
     )
     if config.source.kind == "questions" and not config.source.path:
         raise InputError("ask has no file of questions whose paragraphs it could take: --source questions:FILE")
-    active = chosen_adapters(workspace, adapters, no_adapters)
+    active = team_adapters(workspace, adapters, no_adapters)
     opened = open_engine(config.engine, active)
     asked = Question(id="ask", question=question, answer="unknown")  # it is not graded
     try:

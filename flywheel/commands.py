@@ -16,13 +16,13 @@ from flywheel.grading import GraderName, open_grader
 from flywheel.grading.pairs import read_pairs
 from flywheel.options import (
     adapter_options,
-    chosen_adapters,
     engine_config,
     engine_option,
     open_workspace,
     question_options,
     source_config,
     source_options,
+    team_adapters,
     versions_by_role,
 )
 from flywheel.questions import parse_names, read_questions
@@ -76,7 +76,7 @@ def evaluate(
     trained = sorted({question.id for question in chosen if question.split == "train"})
     if trained:
         click.echo(f"warning: {len(trained)} of these questions are of the training split", err=True)
-    active = chosen_adapters(workspace, adapters, no_adapters)
+    active = team_adapters(workspace, adapters, no_adapters)
     if not active and not no_adapters:
         raise InputError("there are no adapters to compare with the base; make some with: flywheel train --all")
     configured = workspace.config

@@ -139,6 +139,8 @@ class TrainConfig(Section):
     preference_beta: float = Field(0.1, gt=0)
     """How strongly preferences hold the model to where it started."""
     dropout: float = Field(0.0, ge=0, lt=1)
+    track: Literal["none", "trackio", "wandb", "tensorboard"] = "none"
+    """Where losses are sent besides the terminal and loss.png; needs the package of that name."""
     checkpoint_steps: int = Field(50, ge=1)
     """Optimiser steps between two checkpoints, from which a killed training goes on."""
     max_tokens: int = Field(4096, ge=64)

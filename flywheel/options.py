@@ -8,7 +8,7 @@ import click
 
 from flywheel.config import EngineConfig, SourceConfig
 from flywheel.errors import InputError
-from flywheel.workspace import Workspace
+from flywheel.workspace import Workspace, read_card
 
 Command = Callable[..., Any]
 
@@ -80,6 +80,25 @@ def chosen_adapters(workspace: Workspace, adapters: tuple[str, ...], no_adapters
     if no_adapters and adapters:
         raise InputError("--adapter and --no-adapters exclude each other")
     return {} if no_adapters else workspace.adapters(adapters or None)
+
+
+def team_adapters(workspace: Workspace, adapters: tuple[str, ...], no_adapters: bool) -> dict[str, Path]:
+    """As `chosen_adapters`, for a team that runs here: with the prompts and the history that they were trained with.
+
+    Raises:
+        InputError: when the workspace's team has others.
+    """
+    chosen = chosen_adapters(workspace, adapters, no_adapters)
+    team = workspace.config.team
+    for name, folder in chosen.items():
+        card = read_card(folder)
+        for key, trained, set_now in (("prompt", card.prompt, team.prompt), ("history", card.history, team.history)):
+            if trained != set_now:
+                raise InputError(
+                    f"{name} was trained with team.{key}={trained}, and here it is {set_now}: add "
+                    f"-o team.{key}={trained}, or leave the adapters with --no-adapters"
+                )
+    return chosen
 
 
 def versions_by_role(adapters: Iterable[str]) -> dict[str, str]:

@@ -251,6 +251,11 @@ def test_two_processes_train_as_one_does(selected: Workspace) -> None:
     assert (first.first_loss, first.last_loss) == pytest.approx((second.first_loss, second.last_loss), rel=2e-3)
 
 
+def test_a_tracker_that_is_not_installed_is_named(selected: Workspace) -> None:
+    with pytest.raises(InputError, match=r"train.track=wandb needs the package wandb: pip install wandb"):
+        _train(selected, "train", "--role", "supervisor", "--track", "wandb")
+
+
 def test_an_exploding_training_leaves_no_adapter(
     selected: Workspace,
 ) -> None:

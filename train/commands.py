@@ -1,6 +1,7 @@
 """`flywheel select`, `flywheel audit` and `flywheel train`."""
 
 import contextlib
+import importlib.util
 import json
 import shlex
 import sys
@@ -185,17 +186,26 @@ def _print_findings(role: str, rows: int, findings: list[Finding], console: Cons
     metavar="ROLE@VERSION",
     help="For dpo and kto: the adapter to go on from, or `base`. Default: the role's newest, else the base.",
 )
+@click.option(
+    "--track", type=click.Choice(["trackio", "wandb", "tensorboard"]), help="Send losses there as well [train.track]."
+)
 @click.option("--jobs", type=click.IntRange(min=1), help="Roles trained side by side by --all [train.jobs].")
 @click.pass_context
 def train(
     context: click.Context, role: str | None, every: bool, dataset: Path | None, steps: int | None, method: str,
-    parent: str | None, jobs: int | None,
+    parent: str | None, track: str | None, jobs: int | None,
 ) -> None:  # fmt: skip
     """Train one LoRA adapter per role, from the base, on the selected rows.
 
     A training that was killed goes on from its last checkpoint when the same command is run again.
     """
     workspace = open_workspace(context)
+    if track:
+        workspace.overrides = (*workspace.overrides, f"train.track={track}")  # roles side by side need it as well
+        changed = workspace.config.train.model_copy(update={"track": track})
+        workspace.config = workspace.config.model_copy(update={"train": changed})
+    if (package := workspace.config.train.track) != "none" and importlib.util.find_spec(package) is None:
+        raise InputError(f"train.track={package} needs the package {package}: pip install {package}")
     if bool(role) == every:
         raise InputError("say which roles to train: either --role page_search or --all")
     if parent and method == "sft":

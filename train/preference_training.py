@@ -83,7 +83,7 @@ def _fit(
         "output_dir": str(checkpoints(task)), "seed": settings.seed, "use_cpu": not cuda, "dataloader_pin_memory": cuda,
         "per_device_train_batch_size": batch, "gradient_accumulation_steps": settings.accumulation, "max_steps": steps,
         "learning_rate": settings.preference_learning_rate, "beta": settings.preference_beta, "max_length": None,
-        "bf16": False, "fp16": False, "gradient_checkpointing": False, "logging_steps": 1, "report_to": "none",
+        "bf16": False, "fp16": False, "gradient_checkpointing": False, "logging_steps": 1, "report_to": settings.track,
         "disable_tqdm": True, "save_strategy": "no", "logging_nan_inf_filter": False,
     }  # fmt: skip
     with Tracker(f"train {task.role} ({method})", steps) as tracker:

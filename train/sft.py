@@ -127,7 +127,7 @@ def _fit(model: Any, tokenizer: Any, rows: list[Row], task: Task, settings: Trai
     with shown as tracker:
         trainer = TreeTrainer(
             model, arguments, batches, processing_class=tokenizer, optimizers=(optimiser, schedule),
-            callbacks=[Watch(task.role, tracker)],
+            callbacks=[Watch(task.role, tracker, _tokens_by_step(batches, settings.accumulation * arguments.world_size))],
         )  # fmt: skip
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if not all(weight.isfinite().all() for weight in model.parameters() if weight.requires_grad):
@@ -148,9 +148,15 @@ def _arguments(task: Task, settings: TrainConfig) -> SFTConfig:
         # types and checkpointing of activations are settled when the model is loaded
         bf16=False, fp16=False, gradient_checkpointing=False,
         learning_rate=settings.learning_rate, max_grad_norm=1.0,
-        logging_steps=1, logging_nan_inf_filter=False, report_to="none", disable_tqdm=True,
+        logging_steps=1, logging_nan_inf_filter=False, report_to=settings.track, disable_tqdm=True,
         save_strategy="steps", save_steps=settings.checkpoint_steps, save_total_limit=1,
     )  # fmt: skip
+
+
+def _tokens_by_step(batches: list[list[Row]], batches_per_step: int) -> list[int]:
+    """Tokens that the rows of each optimiser step have, each row counted for itself."""
+    sizes = [sum(map(len, batch)) for batch in batches]
+    return [sum(sizes[start : start + batches_per_step]) for start in range(0, len(sizes), batches_per_step)]
 
 
 def checkpoints(task: Task) -> Path:

@@ -2,6 +2,7 @@
 
 import math
 import random
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,13 +84,18 @@ class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped h
         DataError: from inside the training.
     """
 
-    def __init__(self, role: str, tracker: Tracker | None) -> None:
+    def __init__(self, role: str, tracker: Tracker | None, tokens: Sequence[int] = ()) -> None:
         self._role = role
         self._tracker = tracker
+        self._tokens = tokens
+        """Of each step, for the speed."""
+        self._done = 0
+        self._started = time.monotonic()
         self._losses: list[float] = []
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """What a resumed training has behind it."""
+        self._started = time.monotonic()
         if state.global_step and self._tracker:
             self._tracker.advance(state.global_step, note="resumed from a checkpoint")
 
@@ -106,5 +112,7 @@ class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped h
             )
         self._losses.append(loss)
         recent = self._losses[-max(1, len(self._losses) // 10) :]
+        self._done += self._tokens[state.global_step - 1] if self._tokens else 0
+        speed = f", {self._done / (time.monotonic() - self._started):.0f} tokens/s" if self._done else ""
         if self._tracker:
-            self._tracker.advance(note=f"loss {sum(recent) / len(recent):.3f}")
+            self._tracker.advance(note=f"loss {sum(recent) / len(recent):.3f}{speed}")
