@@ -14,7 +14,7 @@ from flywheel.engines import Engine
 from flywheel.errors import InfrastructureError
 from flywheel.grading import open_grader
 from flywheel.progress import Tracker
-from flywheel.records import Question, Rollout
+from flywheel.records import Prompt, Question, Rollout
 from flywheel.store import TraceStore
 
 from .passages import PassageFinder
@@ -96,6 +96,7 @@ def collect(
     target: int = 0,
     model: str = "",
     versions: dict[str, str] | None = None,
+    prompts: dict[str, Prompt] | None = None,
     title: str = "collect",
 ) -> Summary:
     """Make the rollouts that the round does not have yet. Ctrl-C ends it after the rollouts in flight are dropped.
@@ -104,6 +105,7 @@ def collect(
         target: right rollouts after which a question is sampled no more; 0 takes all samples of each.
         model: ask for this model in every role's name (such as `base`); empty asks for the role.
         versions: `role@version` to ask for, by role.
+        prompts: which prompt a role gets, where not the team's.
     """
     schedule = Schedule(questions, samples, target, store.verdicts(round))
     summary = Summary(skipped=schedule.skipped, questions=len(questions), solved=schedule.solved)
@@ -115,7 +117,7 @@ def collect(
     try:
         with opened_setup(
             config, engine, cache, sessions=workers, round=round, temperature=temperature, model=model,
-            versions=versions or {},
+            versions=versions or {}, prompts=prompts or {},
         ) as setup, Tracker(title, schedule.budget, parallel=workers) as tracker:  # fmt: skip
             for rollout in _in_parallel(setup, schedule, workers):
                 store.add(rollout)
@@ -137,7 +139,7 @@ def collect(
 @contextlib.contextmanager
 def opened_setup(
     config: Config, engine: Engine, cache: Path, *, sessions: int, round: int, temperature: float, model: str,
-    versions: dict[str, str],
+    versions: dict[str, str], prompts: dict[str, Prompt],
 ) -> Iterator[Setup]:  # fmt: skip
     """Open source, passages and sandbox for so many rollouts at once."""
     sandbox = Sandbox(sessions=sessions * _TEAM_DEPTH + 1)
@@ -146,6 +148,7 @@ def opened_setup(
             config=config, team=WIKIPEDIA, engine=engine, source=open_source(config.source, cache),
             passages=PassageFinder(config.source, cache), sandbox=sandbox, round=round, temperature=temperature,
             grader=open_grader(config.collect.grader, engine), model=model, versions=versions,
+            prompts=prompts,
         )  # fmt: skip
     finally:
         sandbox.close()

@@ -114,7 +114,7 @@ def collect(
         }
     )
     temperature = config.collect.temperature if temperature is None else temperature
-    active = {} if teacher else team_adapters(workspace, adapters, no_adapters)
+    active, prompts = ({}, {}) if teacher else team_adapters(workspace, adapters, no_adapters)
     with workspace.lock("collect"), TraceStore(workspace.traces) as store:
         if new:
             round_number = max(store.rounds(), default=0) + 1
@@ -136,6 +136,7 @@ def collect(
                 target=target_correct or 0,
                 model=BASE if no_adapters and not teacher else "",
                 versions=versions_by_role(active),
+                prompts=prompts,
             )
         finally:
             opened.close()
@@ -167,13 +168,13 @@ def ask(
     )
     if config.source.kind == "questions" and not config.source.path:
         raise InputError("ask has no file of questions whose paragraphs it could take: --source questions:FILE")
-    active = team_adapters(workspace, adapters, no_adapters)
+    active, prompts = team_adapters(workspace, adapters, no_adapters)
     opened = open_engine(config.engine, active)
     asked = Question(id="ask", question=question, answer="unknown")  # it is not graded
     try:
         with opened_setup(
             config, opened, workspace.cache, sessions=1, round=0, temperature=temperature,
-            model=BASE if no_adapters else "", versions=versions_by_role(active),
+            model=BASE if no_adapters else "", versions=versions_by_role(active), prompts=prompts,
         ) as setup:  # fmt: skip
             live = LiveRollout(setup, asked, 0)
             rollout = live.run() if as_json else watch(live, Console())

@@ -11,7 +11,7 @@ from smolagents.utils import parse_code_blobs
 
 from flywheel.engines import Completion, CompletionRequest, Engine
 from flywheel.files import sha256, valid_text
-from flywheel.records import AgentRun, Call, Message, RunStatus, StepError
+from flywheel.records import AgentRun, Call, Message, Prompt, RunStatus, StepError
 
 from .team import CODE_TAGS
 
@@ -28,6 +28,7 @@ class RunRecorder:
     role: str
     parent_call: str | None
     task: str
+    prompt: Prompt | None = None
     calls: list[Call] = field(default_factory=list)
     status: RunStatus = "failed"
     report: str = ""
@@ -63,7 +64,7 @@ class RunRecorder:
         """The run as a frozen record."""
         return AgentRun(
             id=self.id, role=self.role, parent_call=self.parent_call, task=self.task, status=self.status,
-            report=self.report, calls=tuple(self.calls),
+            report=self.report, calls=tuple(self.calls), prompt=self.prompt,
         )  # fmt: skip
 
 

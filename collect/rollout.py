@@ -10,7 +10,7 @@ from flywheel.config import Config
 from flywheel.engines import Engine
 from flywheel.errors import FlywheelError, InfrastructureError, InputError
 from flywheel.grading import Grader, grade
-from flywheel.records import UNGRADED, Question, Rollout, RolloutStatus, Verdict
+from flywheel.records import UNGRADED, Prompt, Question, Rollout, RolloutStatus, Verdict
 
 from .agent import RoleAgent
 from .passages import PassageFinder
@@ -38,6 +38,8 @@ class Setup:
     """Asked for in every role's name; empty asks for the role itself."""
     versions: dict[str, str] = field(default_factory=dict)
     """`role@version` to ask for, by role, where not the newest."""
+    prompts: dict[str, Prompt] = field(default_factory=dict)
+    """Which prompt a role gets, where not the team's: the one that its adapter was trained with."""
 
 
 def run_rollout(setup: Setup, question: Question, sample: int) -> Rollout:
@@ -102,8 +104,13 @@ class LiveRollout:
         if len(self.runs) >= team.runs_per_question:
             return "No further agent can be called for this question. Finish with final_answer and what you have."
         task = f"{task}\nPage: {page}" if page else task
+        prompt = setup.prompts.get(name, team.prompt)
         run = RunRecorder(
-            id=f"{self.id}.{len(self.runs)}", role=name, parent_call=parent.last_call if parent else None, task=task
+            id=f"{self.id}.{len(self.runs)}",
+            role=name,
+            parent_call=parent.last_call if parent else None,
+            task=task,
+            prompt=prompt if prompt != team.prompt else None,
         )
         self.runs.append(run)
         model = RecordingModel(
@@ -113,7 +120,7 @@ class LiveRollout:
         with self._executor() as executor:
             agent = RoleAgent(
                 run=run, model=model, tools=make_tools(role.tools, self, run, page), executor=executor,
-                system_prompt=role.prompt(team.prompt), max_steps=team.max_steps(name), history=team.history,
+                system_prompt=role.prompt(prompt), max_steps=team.max_steps(name), history=team.history,
                 observation_characters=team.observation_characters,
             )  # fmt: skip
             return agent.solve(task)

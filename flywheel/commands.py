@@ -76,7 +76,7 @@ def evaluate(
     trained = sorted({question.id for question in chosen if question.split == "train"})
     if trained:
         click.echo(f"warning: {len(trained)} of these questions are of the training split", err=True)
-    active = team_adapters(workspace, adapters, no_adapters)
+    active, prompts = team_adapters(workspace, adapters, no_adapters)
     if not active and not no_adapters:
         raise InputError("there are no adapters to compare with the base; make some with: flywheel train --all")
     configured = workspace.config
@@ -88,7 +88,7 @@ def evaluate(
     )
     arms = [Arm(BASE, settings, model=BASE)]
     if active:
-        arms.append(Arm("adapters", settings, versions=versions_by_role(active)))
+        arms.append(Arm("adapters", settings, versions=versions_by_role(active), prompts=prompts))
     name = name or f"evaluation-{sha256(*(arm.digest() for arm in arms))[:8]}"
     if not re.fullmatch(r"[\w.-]*\w", name):
         raise InputError(f"--name {name!r}: use letters, digits, dots and dashes")

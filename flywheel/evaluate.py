@@ -13,7 +13,7 @@ from flywheel.config import Config
 from flywheel.engines import Engine
 from flywheel.errors import InfrastructureError, InputError
 from flywheel.files import sha256
-from flywheel.records import BASE, Question, Record, Rollout
+from flywheel.records import BASE, Prompt, Question, Record, Rollout
 from flywheel.stages import stage
 from flywheel.statistics import bootstrap_interval, mcnemar_exact
 from flywheel.store import RolloutFilter, TraceStore
@@ -29,10 +29,18 @@ class Arm:
     """`base` to let the base play every role."""
     versions: dict[str, str] = field(default_factory=dict)
     """`role@version` by role; a role that is missing is played by the base."""
+    prompts: dict[str, Prompt] = field(default_factory=dict)
+    """Which prompt a role gets, where not the team's."""
 
     def digest(self) -> str:
         """Fingerprint of everything that decides what the team answers."""
-        return sha256(self.config.digest("team", "source"), self.config.engine.model, self.model, str(self.versions))
+        return sha256(
+            self.config.digest("team", "source"),
+            self.config.engine.model,
+            self.model,
+            str(self.versions),
+            str({role: prompt for role, prompt in self.prompts.items() if prompt != self.config.team.prompt} or ""),
+        )
 
 
 class ArmResult(Record):
@@ -91,7 +99,7 @@ def run_arm(arm: Arm, questions: Sequence[Question], engine: Engine, folder: Pat
         store.set_meta("arm", arm.digest())
         summary = stage("collect.collector").collect(
             questions, arm.config, engine, store, cache, round=0, samples=1, temperature=0.0, model=arm.model,
-            versions=versions, title=f"evaluate {arm.name}",
+            versions=versions, prompts=arm.prompts, title=f"evaluate {arm.name}",
         )  # fmt: skip
         if summary.interrupted:
             raise KeyboardInterrupt

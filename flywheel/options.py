@@ -8,6 +8,7 @@ import click
 
 from flywheel.config import EngineConfig, SourceConfig
 from flywheel.errors import InputError
+from flywheel.records import Prompt
 from flywheel.workspace import Workspace, read_card
 
 Command = Callable[..., Any]
@@ -82,23 +83,24 @@ def chosen_adapters(workspace: Workspace, adapters: tuple[str, ...], no_adapters
     return {} if no_adapters else workspace.adapters(adapters or None)
 
 
-def team_adapters(workspace: Workspace, adapters: tuple[str, ...], no_adapters: bool) -> dict[str, Path]:
-    """As `chosen_adapters`, for a team that runs here: with the prompts and the history that they were trained with.
+def team_adapters(
+    workspace: Workspace, adapters: tuple[str, ...], no_adapters: bool
+) -> tuple[dict[str, Path], dict[str, Prompt]]:
+    """As `chosen_adapters`, for a team that runs here; and the prompt of each role that an adapter was trained with.
 
     Raises:
-        InputError: when the workspace's team has others.
+        InputError: when the adapters were trained with another history than the team has.
     """
     chosen = chosen_adapters(workspace, adapters, no_adapters)
-    team = workspace.config.team
-    for name, folder in chosen.items():
-        card = read_card(folder)
-        for key, trained, set_now in (("prompt", card.prompt, team.prompt), ("history", card.history, team.history)):
-            if trained != set_now:
-                raise InputError(
-                    f"{name} was trained with team.{key}={trained}, and here it is {set_now}: add "
-                    f"-o team.{key}={trained}, or leave the adapters with --no-adapters"
-                )
-    return chosen
+    cards = [read_card(folder) for folder in chosen.values()]
+    for card in cards:
+        if card.history != workspace.config.team.history:
+            raise InputError(
+                f"{card.name} was trained with team.history={card.history}, and here it is "
+                f"{workspace.config.team.history}: add -o team.history={card.history}, or leave the adapters with "
+                "--no-adapters"
+            )
+    return chosen, {card.role: card.prompt for card in cards}
 
 
 def versions_by_role(adapters: Iterable[str]) -> dict[str, str]:

@@ -123,6 +123,8 @@ class AgentRun(Record):
     status: RunStatus
     report: str
     calls: tuple[Call, ...]
+    prompt: Prompt | None = None
+    """Which of the role's prompts it had, if not the rollout's."""
 
 
 class Rollout(Record):
@@ -200,7 +202,8 @@ class DatasetCard(Record):
 
     format_version: int = 2
     rounds: tuple[int, ...]
-    prompt: Prompt
+    prompts: dict[str, Prompt]
+    """Which of its prompts each role had."""
     history: History
     rows: dict[str, int]
     """By role."""

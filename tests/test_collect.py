@@ -18,7 +18,7 @@ from flywheel.engines import CompletionRequest
 from flywheel.engines.scripted import ScriptedEngine
 from flywheel.errors import ContextExceeded, InfrastructureError
 from flywheel.questions import read_questions
-from flywheel.records import Question, Rollout
+from flywheel.records import Prompt, Question, Rollout
 from flywheel.store import TraceStore
 from flywheel.teacher import teacher_engine
 
@@ -48,7 +48,9 @@ def run(
 ) -> Callable[..., tuple[Rollout, list[CompletionRequest]]]:
     """Runs one rollout on a script by role, and gives back what each call was sent."""
 
-    def go(script: dict[str, list[str | Exception]], **team: object) -> tuple[Rollout, list[CompletionRequest]]:
+    def go(
+        script: dict[str, list[str | Exception]], prompts: dict[str, Prompt] | None = None, **team: object
+    ) -> tuple[Rollout, list[CompletionRequest]]:
         config = validate(
             {"team": team, "source": {"kind": "corpus", "path": str(write_rows("pages.jsonl", PAGES))}}, "test"
         )
@@ -64,7 +66,7 @@ def run(
 
         setup = Setup(
             config=config, team=WIKIPEDIA, engine=ScriptedEngine(answer), source=open_source(config.source, tmp_path),
-            passages=PassageFinder(config.source), sandbox=sandbox, round=1, temperature=0.5,
+            passages=PassageFinder(config.source), sandbox=sandbox, round=1, temperature=0.5, prompts=prompts or {},
         )  # fmt: skip
         return run_rollout(setup, QUESTION, 0), requests
 
@@ -135,6 +137,14 @@ def test_what_a_page_says_is_kept_though_it_looks_like_an_error(run: Callable[..
     assert requests[3].messages[-1].content == (
         "Observation:\nError: is a novel.\n\nObservation:\nError: was a film\n\nObservation:\n3"
     )
+
+
+def test_a_role_gets_the_prompt_of_its_adapter(run: Callable[..., tuple[Rollout, list[CompletionRequest]]]) -> None:
+    rollout, requests = run(WHOLE, prompts={"wiki_search": "compact"})
+    assert [run.prompt for run in rollout.runs] == [None, "compact", None]
+    sent = {request.model: request.messages[0].content for request in requests}
+    modes = {"supervisor": "full", "wiki_search": "compact", "page_search": "full"}
+    assert sent == {role: WIKIPEDIA.role(role).prompt(mode) for role, mode in modes.items()}  # type: ignore[arg-type]
 
 
 def test_full_history_only_grows(run: Callable[..., object]) -> None:

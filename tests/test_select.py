@@ -247,13 +247,14 @@ def test_mixed_prompts_are_not_trained_together(
     with pytest.raises(DataError, match="no traces"):
         write_datasets(workspace)
     again = traces[0].model_dump_json().replace('"r0/', '"r1/').replace('"round":0', '"round":1')
+    again = again.replace("Thought: ", "Thought: so, ")
     other = changed(Rollout.model_validate_json(again), prompt="full")
     _store(workspace, [*traces, other])
-    with pytest.raises(DataError, match="compact prompt with full history; full prompt"):
+    with pytest.raises(DataError, match=r"mix prompts of supervisor \(compact and full\)"):
         write_datasets(workspace)
     write_datasets(workspace, rounds=[0])
     examples, card = read_examples(workspace.dataset("supervisor"), "supervisor")
-    assert (card.prompt, card.history, card.rounds) == ("compact", "full", (0,))
+    assert (card.prompts["supervisor"], card.history, card.rounds) == ("compact", "full", (0,))
     assert len(examples) == card.rows["supervisor"]
 
 

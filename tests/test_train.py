@@ -20,7 +20,7 @@ from flywheel.cli import flywheel
 from flywheel.config import SelectConfig
 from flywheel.errors import DataError, InputError
 from flywheel.records import Rollout
-from flywheel.store import TraceStore
+from flywheel.store import RolloutFilter, TraceStore
 from flywheel.workspace import Workspace, read_card
 from train.dataset import read_examples, write_datasets
 from train.optimiser import MasterAdamW
@@ -249,6 +249,20 @@ def test_two_processes_train_as_one_does(selected: Workspace) -> None:
     first, second = (read_card(selected.adapter(f"wiki_search@{number}")) for number in (1, 2))
     assert selected.versions("wiki_search") == [1, 2]
     assert (first.first_loss, first.last_loss) == pytest.approx((second.first_loss, second.last_loss), rel=2e-3)
+
+
+def test_a_role_is_trained_and_run_with_another_prompt_than_its_rows_had(selected: Workspace) -> None:
+    """The card remembers the prompt, collection sends it, and the next selection knows it."""
+    _train(selected, "train", "--role", "supervisor", "--steps", 1, "--prompt", "full")
+    card = read_card(selected.adapter("supervisor@1"))
+    assert card.prompt == "full"
+    _train(selected, "-o", "engine.context=4096", "collect", "--questions", "embedded", "--limit", 2, "--round", 5)
+    with TraceStore(selected.traces) as store:
+        runs = [run for rollout in store.rollouts(RolloutFilter(round=5)) for run in rollout.runs]
+    roots = [run for run in runs if run.role == "supervisor"]
+    assert {run.prompt for run in roots} == {"full"}
+    with pytest.raises(InputError, match="--prompt needs --role"):
+        _train(selected, "train", "--all", "--prompt", "full")
 
 
 def test_a_tracker_that_is_not_installed_is_named(selected: Workspace) -> None:

@@ -55,8 +55,8 @@ def test_the_wheel_turns(qwen2: Path, make_workspace: Callable[..., Workspace]) 
     assert re.search(r"kept \d+ of \d+ calls", flywheel(*at, "select"))
     trained = flywheel(*at, "train", "--all", "--jobs", 2, "--steps", 2)
     assert all(f"{role}@1: " in trained for role in ROLES)
-    refused = flywheel(*at, "-o", "team.prompt=full", "collect", *questions, "--new", code=2)
-    assert "supervisor@1 was trained with team.prompt=compact, and here it is full" in refused
+    refused = flywheel(*at, "-o", "team.history=summarised", "collect", *questions, "--new", code=2)
+    assert "supervisor@1 was trained with team.history=full, and here it is summarised" in refused
     evaluated = flywheel(*at, "evaluate", "--questions", "embedded", "--limit", 4)
     assert "McNemar" in evaluated and "4 held-out questions" in evaluated
     result = json.loads(next(workspace.reports.glob("*/evaluation.json")).read_text())

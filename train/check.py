@@ -8,7 +8,7 @@ from rich.text import Text
 
 from flywheel.base_model import load_tokenizer, resolve_folder
 from flywheel.chat import end_of_turn
-from flywheel.records import DatasetCard, Example, Mark, Pair, Rollout
+from flywheel.records import DatasetCard, Example, Mark, Message, Pair, Prompt, Rollout
 from flywheel.stages import stage
 from flywheel.store import TraceStore
 from flywheel.workspace import Workspace
@@ -38,11 +38,17 @@ def open_subject(workspace: Workspace, role: str, dataset: Path) -> tuple[Subjec
                     rollouts[name] = rollout
     subject = Subject(
         role=role, examples=examples, rows=[tokenise(tokenizer, example) for example in examples], tokenizer=tokenizer,
-        system_prompt=stage("collect.team").WIKIPEDIA.role(role).prompt(card.prompt),
+        system_prompt=stage("collect.team").WIKIPEDIA.role(role).prompt(card.prompts[role]),
         max_tokens=workspace.config.train.max_tokens, select=workspace.config.select, held_out=held_out,
         rollouts=rollouts,
     )  # fmt: skip
     return subject, card
+
+
+def with_prompt(examples: Sequence[Example], role: str, mode: Prompt) -> list[Example]:
+    """The same rows under another of the role's prompts: what the long one spells out moves into the weights."""
+    system = Message(role="system", content=stage("collect.team").WIKIPEDIA.role(role).prompt(mode))
+    return [example.model_copy(update={"prompt": (system, *example.prompt[1:])}) for example in examples]
 
 
 def check_preferences(workspace: Workspace, role: str, rows: Sequence[Pair | Mark], card: DatasetCard) -> None:
@@ -56,7 +62,7 @@ def check_preferences(workspace: Workspace, role: str, rows: Sequence[Pair | Mar
     with TraceStore(workspace.traces, read_only=True) as store:
         held_out = gather_held_out(workspace, store)
         rollouts = {name: rollout for name in names if (rollout := store.get(name)) is not None}
-    prompt = stage("collect.team").WIKIPEDIA.role(role).prompt(card.prompt)
+    prompt = stage("collect.team").WIKIPEDIA.role(role).prompt(card.prompts[role])
     refuse(role, audit_preferences(role, rows, prompt, held_out, rollouts))
 
 

@@ -18,12 +18,12 @@ from flywheel.base_model import quiet
 from flywheel.config import Config
 from flywheel.errors import DataError, InputError
 from flywheel.options import open_workspace
-from flywheel.records import AdapterCard
+from flywheel.records import AdapterCard, Prompt
 from flywheel.workspace import ROLES, Workspace, read_card
 
 from .audit import CHECKS, GIVES, Finding, refuse
 from .audit import audit as run_audit
-from .check import check_preferences, open_subject, show_row
+from .check import check_preferences, open_subject, show_row, with_prompt
 from .dataset import read_marks, read_pairs, write_datasets
 from .held_out import NEAR
 from .rules import ALL, RULES
@@ -187,13 +187,18 @@ def _print_findings(role: str, rows: int, findings: list[Finding], console: Cons
     help="For dpo and kto: the adapter to go on from, or `base`. Default: the role's newest, else the base.",
 )
 @click.option(
+    "--prompt",
+    type=click.Choice(["compact", "full"]),
+    help="Train, and later run, the role with this prompt, whatever its rows were collected with.",
+)
+@click.option(
     "--track", type=click.Choice(["trackio", "wandb", "tensorboard"]), help="Send losses there as well [train.track]."
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="Roles trained side by side by --all [train.jobs].")
 @click.pass_context
 def train(
     context: click.Context, role: str | None, every: bool, dataset: Path | None, steps: int | None, method: str,
-    parent: str | None, track: str | None, jobs: int | None,
+    parent: str | None, prompt: str | None, track: str | None, jobs: int | None,
 ) -> None:  # fmt: skip
     """Train one LoRA adapter per role, from the base, on the selected rows.
 
@@ -208,15 +213,17 @@ def train(
         raise InputError(f"train.track={package} needs the package {package}: pip install {package}")
     if bool(role) == every:
         raise InputError("say which roles to train: either --role page_search or --all")
+    if prompt and method != "sft":
+        raise InputError("--prompt is for --method sft: dpo and kto keep the prompt of the adapter they go on from")
     if parent and method == "sft":
         raise InputError("--on is for --method dpo and kto: sft trains from the base, on all rows")
     if role and method != "sft":
         _train_preferences(workspace, role, dataset, steps, method, parent)
         return
-    if method != "sft":
-        raise InputError(f"--method {method} needs --role")
+    if not role and (method != "sft" or prompt):
+        raise InputError(f"{'--prompt' if prompt else f'--method {method}'} needs --role")
     if role:
-        _train_one(workspace, role, dataset or workspace.dataset(role), steps)
+        _train_one(workspace, role, dataset or workspace.dataset(role), steps, prompt)
         return
     if dataset:
         raise InputError("--dataset needs --role")
@@ -236,9 +243,9 @@ def _train_preferences(
         on = next(iter(workspace.adapters([parent or role]).items()))
         if not on[0].startswith(f"{role}@"):
             raise InputError(f"--on {parent} is an adapter of another role")
-        if (made := read_card(on[1])).prompt != card.prompt:
+        if (made := read_card(on[1])).prompt != card.prompts[role]:
             raise DataError(
-                f"{on[0]} was trained with the {made.prompt} prompt, and these rows have the {card.prompt} one"
+                f"{on[0]} was trained with the {made.prompt} prompt, and these rows have the {card.prompts[role]} one"
             )
     quiet()
     from .preference_training import train_preferences
@@ -248,7 +255,7 @@ def _train_preferences(
     with workspace.lock(f"train-{role}"):
         number = workspace.next_version(role)
         task = Task(
-            role=role, number=number, dataset=path, prompt=card.prompt, history=card.history,
+            role=role, number=number, dataset=path, prompt=card.prompts[role], history=card.history,
             target=workspace.adapter(f"{role}@{number}"),
         )  # fmt: skip
         made = train_preferences(rows, task, config, method, on)  # type: ignore[arg-type]  # one of two, by click
@@ -271,7 +278,7 @@ def _say(card: AdapterCard) -> None:
     )
 
 
-def _train_one(workspace: Workspace, role: str, dataset: Path, steps: int | None) -> None:
+def _train_one(workspace: Workspace, role: str, dataset: Path, steps: int | None, prompt: str | None) -> None:
     config = _with_steps(workspace, steps)
     quiet()
     subject, rows_card = open_subject(workspace, role, dataset)
@@ -279,15 +286,17 @@ def _train_one(workspace: Workspace, role: str, dataset: Path, steps: int | None
     refuse(role, findings)
     for finding in findings:
         click.echo(f"audit of {role}: {finding.text}", err=True)
+    mode: Prompt = prompt or rows_card.prompts[role]  # type: ignore[assignment]  # one of two, by click
+    examples = with_prompt(subject.examples, role, mode) if mode != rows_card.prompts[role] else subject.examples
     from .adapter import is_main_process
     from .sft import Task, train_role
 
     with workspace.lock(f"train-{role}") if is_main_process() else contextlib.nullcontext():
         number = workspace.next_version(role)
         task = Task(
-            role=role, number=number, dataset=dataset, prompt=rows_card.prompt, history=rows_card.history,
+            role=role, number=number, dataset=dataset, prompt=mode, history=rows_card.history,
             target=workspace.adapter(f"{role}@{number}"),
         )  # fmt: skip
-        card = train_role(subject.examples, task, config)
+        card = train_role(examples, task, config)
     if is_main_process():
         _say(card)

@@ -52,13 +52,17 @@ def write_datasets(
         pairs, marks = pairs_and_marks(again, selection, workspace.config.select, barred)
     if not selection.kept.total():
         raise DataError(f"nothing is left to train on ({selection.summary()})")
-    if len(selection.modes) > 1:
-        modes = "; ".join(f"{prompt} prompt with {history} history" for prompt, history in sorted(selection.modes))
-        raise DataError(f"the correct rollouts mix {modes}: choose rounds of one kind with --round")
-    prompt, history = next(iter(selection.modes))
+    if len(selection.histories) > 1:
+        raise DataError(
+            f"the correct rollouts mix {' and '.join(sorted(selection.histories))} history: choose with --round"
+        )
+    mixed = [f"{role} ({' and '.join(sorted(modes))})" for role, modes in selection.prompts.items() if len(modes) > 1]
+    if mixed:
+        raise DataError(f"the rows mix prompts of {', '.join(mixed)}: choose rounds of one kind with --round")
     _write_rows(folder, selection, pairs, marks, kind)
     card = DatasetCard(
-        rounds=wanted, prompt=prompt, history=history, rows=dict(selection.kept), calls=dict(selection.calls),
+        rounds=wanted, prompts={role: next(iter(modes)) for role, modes in selection.prompts.items()},
+        history=next(iter(selection.histories)), rows=dict(selection.kept), calls=dict(selection.calls),
         dropped={f"{role}.{rule}": count for (role, rule), count in selection.dropped.items()},
         kinds=dict(selection.kinds), held_out=len(barred),
         pairs={role: len(found) for role, found in pairs.items()},

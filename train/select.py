@@ -25,8 +25,9 @@ class Selection:
     rollouts: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     """Kept rollouts by kind of question: what the rows are skewed to."""
-    modes: set[tuple[Prompt, History]] = field(default_factory=set)
-    """(prompt, history) of kept rollouts; training on a mixture would not be what is served."""
+    prompts: dict[str, set[Prompt]] = field(default_factory=lambda: defaultdict(set))
+    """Which of its prompts the rows of each role have; a mixture would not be what is served."""
+    histories: set[History] = field(default_factory=set)
 
     @property
     def kept(self) -> Counter[str]:
@@ -118,7 +119,7 @@ class _Selector:
     def _keep(self, rollout: Rollout) -> None:
         self._per_question[rollout.question.id] += 1
         self._selection.kinds[rollout.question.kind or "any kind"] += 1
-        self._selection.modes.add((rollout.prompt, rollout.history))
+        self._selection.histories.add(rollout.history)
         for run in rollout.runs:
             if rule := run_rule(rollout, run, self._off):
                 self._drop([run], rule)
@@ -131,7 +132,7 @@ class _Selector:
         good = self._good_runs[rollout.question.id]
         for run in rollout.runs:
             known = run.parent_call is not None and any(same_finding(run, other) for other in good)
-            if not known or (rollout.prompt, rollout.history) not in self._selection.modes:
+            if not known or rollout.history not in self._selection.histories:
                 self._drop([run], "not_correct")
             elif rule := run_rule(rollout, run, self._off):
                 self._drop([run], rule)
@@ -150,6 +151,7 @@ class _Selector:
                 continue
             self._seen.add(key)
             self._selection.examples[run.role].append(example)
+            self._selection.prompts[run.role].add(run.prompt or rollout.prompt)
 
     def _drop(self, runs: Iterable[AgentRun], rule: str) -> None:
         for run in runs:

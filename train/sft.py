@@ -127,7 +127,7 @@ def _fit(model: Any, tokenizer: Any, rows: list[Row], task: Task, settings: Trai
     with shown as tracker:
         trainer = TreeTrainer(
             model, arguments, batches, processing_class=tokenizer, optimizers=(optimiser, schedule),
-            callbacks=[Watch(task.role, tracker, _tokens_by_step(batches, settings.accumulation * arguments.world_size))],
+            callbacks=[Watch(task.role, tracker, _tokens_by_step(batches, per_step // settings.batch))],
         )  # fmt: skip
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if not all(weight.isfinite().all() for weight in model.parameters() if weight.requires_grad):
