@@ -1,12 +1,16 @@
-"""Training on trees of rows against plain TRL on the same rows: python -m benchmarks.training
+"""Training on trees of rows against plain TRL on the same rows: python -m benchmarks.training [smollm2 | 7b | tiny]
 
 Rows of the scripted teacher with the long prompts (and with the short ones), one row per call, summarised history:
 what a user's rows look like. Both sides train LoRA of the same shape on SmolLM2-135M with the same rows in each step;
 plain TRL pads them, ours lays them out as a prefix tree. The losses must be the same.
+
+`7b` takes a random model in the shape of Qwen2.5-7B, made on the spot, in 4 bits (NF4): for a GPU. `tiny` is the same
+with two narrow layers, to try the script on a CPU.
 """
 
 import gc
 import resource
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -14,14 +18,13 @@ from typing import Any
 
 import datasets
 import torch
-from peft import LoraConfig, get_peft_model
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from collect.collector import collect
 from flywheel.base_model import load_model, load_tokenizer, quiet, resolve_folder
 from flywheel.chat import end_of_turn, render
-from flywheel.config import SelectConfig, validate
+from flywheel.config import SelectConfig, TrainConfig, validate
 from flywheel.questions import read_questions
 from flywheel.records import Example
 from flywheel.store import TraceStore
@@ -29,6 +32,7 @@ from flywheel.teacher import teacher_engine
 from train.optimiser import MasterAdamW
 from train.rows import tokenise
 from train.select import select
+from train.sft import with_adapter
 from train.trainer import TreeTrainer, plan_batches
 from train.tree import Tree
 
@@ -50,11 +54,40 @@ def make_rows(prompt: str) -> list[Example]:
         return select(store.rollouts(), SelectConfig(weights="equal")).examples[ROLE]
 
 
-def adapted(base: Path) -> Any:
-    """SmolLM2 with a fresh adapter."""
+SHAPES = {
+    "7b": {"hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28,
+           "num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": False},
+    "tiny": {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "vocab_size": 49152, "tie_word_embeddings": True},
+}  # fmt: skip
+"""The figures of Qwen2.5-7B's config.json, and a small model of the same family."""
+
+
+def random_base(shape: str, folder: Path) -> Path:
+    """A random Qwen2 of that shape with SmolLM2's tokenizer, saved as a hub model would be."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        model = Qwen2ForCausalLM(Qwen2Config(**SHAPES[shape], max_position_embeddings=32768)).to(torch.bfloat16)
+    model.save_pretrained(folder)
+    load_tokenizer(resolve_folder("embedded")).save_pretrained(folder)
+    return folder
+
+
+def adapted(base: Path, quantize: bool) -> Any:
+    """The base with a fresh adapter."""
     torch.manual_seed(0)
-    lora = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
-    return get_peft_model(load_model(base, "bfloat16"), lora, autocast_adapter_dtype=False)
+    settings = TrainConfig(rank=16, alpha=32)
+    return with_adapter(load_model(base, "bfloat16", quantize), settings, quantize)
+
+
+def peak() -> float:
+    """The most memory so far, in GB: of the GPU if there is one, else of this process."""
+    if torch.cuda.is_available():
+        found = torch.cuda.max_memory_allocated() / 1e9
+        torch.cuda.reset_peak_memory_stats()
+        return found
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
 def arguments(folder: str, batch: int, steps: int, **more: Any) -> SFTConfig:
@@ -67,7 +100,7 @@ def arguments(folder: str, batch: int, steps: int, **more: Any) -> SFTConfig:
     )  # fmt: skip
 
 
-def plain(base: Path, tokenizer: Any, batches: list[list[Example]]) -> tuple[float, list[float]]:
+def plain(base: Path, quantize: bool, tokenizer: Any, batches: list[list[Example]]) -> tuple[float, list[float]]:
     """Seconds and losses of TRL's trainer as it comes."""
     size = len(batches[0])
     ending = end_of_turn(tokenizer)  # as text, since TRL would train the template's line break after the turn as well
@@ -76,7 +109,7 @@ def plain(base: Path, tokenizer: Any, batches: list[list[Example]]) -> tuple[flo
         for batch in batches
         for row in batch
     ]
-    model = adapted(base)
+    model = adapted(base, quantize)
     optimiser = MasterAdamW([w for w in model.parameters() if w.requires_grad], lr=1e-4)
     with tempfile.TemporaryDirectory() as folder:
         trainer = SFTTrainer(
@@ -88,11 +121,11 @@ def plain(base: Path, tokenizer: Any, batches: list[list[Example]]) -> tuple[flo
         return time.perf_counter() - started, [e["loss"] for e in trainer.state.log_history if "loss" in e]
 
 
-def trees(base: Path, tokenizer: Any, batches: list[list[Example]]) -> tuple[float, list[float], float]:
+def trees(base: Path, quantize: bool, tokenizer: Any, batches: list[list[Example]]) -> tuple[float, list[float], float]:
     """Seconds and losses of ours, and how many times the tokens the rows would have alone."""
     planned = [[tokenise(tokenizer, row) for row in batch] for batch in batches]
     found = [Tree.of(rows) for rows in planned]
-    model = adapted(base)
+    model = adapted(base, quantize)
     optimiser = MasterAdamW([w for w in model.parameters() if w.requires_grad], lr=1e-4)
     with tempfile.TemporaryDirectory() as folder:
         config = arguments(
@@ -110,7 +143,16 @@ def main() -> None:
     """Print the figures."""
     quiet()
     datasets.disable_progress_bars()
-    base = resolve_folder("embedded")
+    shape = sys.argv[1] if len(sys.argv) > 1 else "smollm2"
+    if shape not in ("smollm2", *SHAPES):
+        sys.exit("usage: python -m benchmarks.training [smollm2 | 7b | tiny]")
+    with tempfile.TemporaryDirectory() as name:
+        base = resolve_folder("embedded") if shape == "smollm2" else random_base(shape, Path(name))
+        compare(base, quantize=shape != "smollm2")
+
+
+def compare(base: Path, quantize: bool) -> None:
+    """Train both ways with the long prompts, then with the short ones."""
     tokenizer = load_tokenizer(base)
     for prompt in ("full", "compact"):
         examples = make_rows(prompt)
@@ -127,11 +169,11 @@ def main() -> None:
         }
         batches = [[by_call[names[id(row)]] for row in batch] for batch in order if len(batch) == 3 * RUNS]
         count = sum(map(len, batches))
-        trees_seconds, tree_losses, saved = trees(base, tokenizer, batches)
+        trees_seconds, tree_losses, saved = trees(base, quantize, tokenizer, batches)
         gc.collect()
-        tree_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-        plain_seconds, plain_losses = plain(base, tokenizer, batches)
-        plain_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        tree_peak = peak()
+        plain_seconds, plain_losses = plain(base, quantize, tokenizer, batches)
+        plain_peak = peak()
         print(
             f"{prompt:8s}: {count / trees_seconds:.2f} rows a second in trees, {count / plain_seconds:.2f} with plain "
             f"TRL: {plain_seconds / trees_seconds:.1f} times as fast; {saved:.1f} times fewer tokens computed; peak "

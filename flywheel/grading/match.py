@@ -15,7 +15,7 @@ from .asked import Asked
 from .forms import Word, content, quantity, same_quantity, words
 from .names import conjunctions, same_thing
 from .sentences import said
-from .words import COUNTRIES, FUNCTION, HEDGES, PEERAGE
+from .words import COUNTRIES, FUNCTION, HEDGES, PEERAGE, US_STATES
 
 _BRACKETS = r"[(\[](?![^\d)\]]+\d)[^)\]]*[)\]]"
 """`(film)` and `(2004 film)` say which one is meant; `(season 10)` names a part."""
@@ -171,10 +171,15 @@ def _same_place(prediction: str, gold: str, asked: Asked) -> bool:
     second = {word.stem for part in others for word in words(part)} - FUNCTION
     added = first - second  # what the gold does not say, the question must: `London, Ontario` is not London
     known = asked.stems | _COUNTRY_STEMS | {word.stem for word in words(head)}
+    if any(word.form == "county" for word in words(other)):  # its state is part of a county's full name
+        known |= _STATE_STEMS
     return added <= known and (first <= second or second <= first)
 
 
 _COUNTRY_STEMS = frozenset(word.stem for name in COUNTRIES.values() for word in words(name))
+
+
+_STATE_STEMS = frozenset(word.stem for name in US_STATES.values() for word in words(name))
 
 
 def _turned(prediction: str, gold: str, asked: Asked) -> bool:
