@@ -145,6 +145,8 @@ class TrainConfig(Section):
     """Optimiser steps between two checkpoints, from which a killed training goes on."""
     max_tokens: int = Field(4096, ge=64)
     """Longer rows are dropped and counted, never cut."""
+    tree_tokens: int = Field(16_384, ge=64)
+    """Most tokens that one step computes at once, shared ones counted once; a batch with more is divided."""
     warmup_steps: int = Field(5, ge=0)
     seed: int = 0
     quantize: Literal["auto", "none", "nf4"] = "auto"

@@ -116,6 +116,14 @@ def test_the_rows_of_a_run_stay_together_and_every_pass_is_whole() -> None:
     assert [batch[0].run for batch in batches[:3]] != [batch[0].run for batch in batches[3:]]
 
 
+def test_a_batch_whose_tree_is_too_large_is_divided() -> None:
+    rows = [Row([1], [number, number + 1, number + 2], 1.0, f"run{number}") for number in range(0, 40, 4)]
+    batches = plan_batches(rows, runs_per_batch=10, batches=4, seed=0, tree_tokens=10)
+    assert all(len(Tree.of(batch)) <= 10 for batch in batches)
+    assert sorted(row.run for batch in batches for row in batch) == sorted(row.run for row in rows)
+    assert plan_batches(rows[:1], 1, 1, seed=0, tree_tokens=2) == [rows[:1]]
+
+
 def test_small_updates_are_not_lost_in_a_short_type() -> None:
     weight = torch.nn.Parameter(torch.ones(4, dtype=torch.bfloat16))
     exact = torch.nn.Parameter(torch.ones(4, dtype=torch.float64))

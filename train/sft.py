@@ -115,7 +115,9 @@ def _fit(model: Any, tokenizer: Any, rows: list[Row], task: Task, settings: Trai
     per_step = settings.batch * settings.accumulation * arguments.world_size
     steps = settings.max_steps or max(1, math.ceil(runs * settings.epochs / per_step))
     arguments.max_steps = steps
-    batches = plan_batches(rows, settings.batch, steps * settings.accumulation * arguments.world_size, settings.seed)
+    batches = plan_batches(
+        rows, settings.batch, steps * settings.accumulation * arguments.world_size, settings.seed, settings.tree_tokens
+    )
     optimiser = MasterAdamW((w for w in model.parameters() if w.requires_grad), lr=settings.learning_rate)
     warmup = max(1, settings.warmup_steps)
     schedule = torch.optim.lr_scheduler.LambdaLR(

@@ -60,10 +60,15 @@ class TreeTrainer(SFTTrainer):  # type: ignore[misc]  # trl is untyped here
         return loss
 
 
-def plan_batches(rows: Sequence[Row], runs_per_batch: int, batches: int, seed: int) -> list[list[Row]]:
+def plan_batches(
+    rows: Sequence[Row], runs_per_batch: int, batches: int, seed: int, tree_tokens: int = 1 << 20
+) -> list[list[Row]]:
     """So many batches of whole agent runs: each pass over the runs is shuffled anew.
 
-    The rows of a run stay together, since they share most of their tokens.
+    The rows of a run stay together, since they share most of their tokens, unless their tree alone would be too large.
+
+    Args:
+        tree_tokens: most nodes of a batch's tree; a larger batch is divided.
     """
     runs: dict[str, list[Row]] = {}
     for row in rows:
@@ -73,8 +78,16 @@ def plan_batches(rows: Sequence[Row], runs_per_batch: int, batches: int, seed: i
     while len(planned) < batches:
         shuffled = generator.sample(list(runs.values()), len(runs))
         starts = range(0, len(shuffled), runs_per_batch)
-        planned += [[row for run in shuffled[start : start + runs_per_batch] for row in run] for start in starts]
+        for start in starts:
+            planned += _divided([row for run in shuffled[start : start + runs_per_batch] for row in run], tree_tokens)
     return planned[:batches]
+
+
+def _divided(rows: list[Row], tree_tokens: int) -> list[list[Row]]:
+    if len(rows) == 1 or len(Tree.of(rows)) <= tree_tokens:
+        return [rows]
+    middle = len(rows) // 2
+    return _divided(rows[:middle], tree_tokens) + _divided(rows[middle:], tree_tokens)
 
 
 class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
