@@ -1,6 +1,7 @@
 """Token rows, prefix trees, and training on a tiny model."""
 
 import json
+import resource
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from flywheel.base_model import load_model, load_tokenizer, resolve_folder
 from flywheel.chat import encode, end_of_turn, prompt_ids
 from flywheel.cli import flywheel
 from flywheel.config import SelectConfig
-from flywheel.errors import DataError, InputError
+from flywheel.errors import DataError, InfrastructureError, InputError
 from flywheel.records import Rollout
 from flywheel.store import RolloutFilter, TraceStore
 from flywheel.workspace import Workspace, read_card
@@ -26,6 +27,7 @@ from train.dataset import read_examples, write_datasets
 from train.optimiser import MasterAdamW
 from train.rows import Row, tokenise, usable
 from train.select import select
+from train.sft import Task, named_failures
 from train.trainer import plan_batches
 from train.tree import Tree
 
@@ -276,6 +278,30 @@ def test_a_role_is_trained_and_run_with_another_prompt_than_its_rows_had(selecte
 def test_a_tracker_that_is_not_installed_is_named(selected: Workspace) -> None:
     with pytest.raises(InputError, match=r"train.track=wandb needs the package wandb: pip install wandb"):
         _train(selected, "train", "--role", "supervisor", "--track", "wandb")
+
+
+def test_a_full_disk_is_named_and_leaves_no_adapter(selected: Workspace) -> None:
+    """Files may not grow beyond 20 kB, which a checkpoint does."""
+    command = [
+        sys.executable, "-m", "flywheel", "-w", str(selected.folder), "-o", "train.checkpoint_steps=1", "train",
+        "--role", "supervisor", "--steps", "3",
+    ]  # fmt: skip
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=limit, timeout=200)
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "cannot write" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert selected.versions("supervisor") == []
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("x"), MemoryError(), RuntimeError("not enough memory: 9")])
+def test_memory_that_runs_out_is_named(error: Exception, tmp_path: Path) -> None:
+    task = Task("supervisor", 1, tmp_path, "full", "full", tmp_path / "1")
+    with pytest.raises(InfrastructureError, match=r"lower train\.tree_tokens"), named_failures(task):
+        raise error
 
 
 def test_an_exploding_training_leaves_no_adapter(

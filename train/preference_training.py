@@ -22,7 +22,7 @@ from flywheel.records import AdapterCard, Mark, Pair
 from flywheel.workspace import processors
 
 from .adapter import make_card, save_adapter
-from .sft import Task, checkpoints, quantized, with_adapter
+from .sft import Task, checkpoints, named_failures, quantized, with_adapter
 from .trainer import Watch
 
 Method = Literal["dpo", "kto"]
@@ -65,7 +65,8 @@ def train_preferences(
         model: Any = PeftModel.from_pretrained(base, str(parent[1]), is_trainable=True, autocast_adapter_dtype=True)
     else:
         model = with_adapter(base, settings, quantized(settings), autocast=True)
-    losses = _fit(model, tokenizer, fitting, task, settings, method)
+    with named_failures(task):
+        losses = _fit(model, tokenizer, fitting, task, settings, method)
     card = make_card(
         task, config, losses, base_hash=base_hash(folder), rows=len(fitting), too_long=len(tokens) - len(fitting),
         trained_tokens=sum(_trained(row) for row in fitting), method=method, parents=(parent[0],) if parent else (),

@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,10 @@ from .adapter import is_main_process, make_card, save_adapter
 from .optimiser import MasterAdamW
 from .rows import Row, tokenise, usable
 from .trainer import TreeTrainer, Watch, plan_batches
+
+_NO_MEMORY = (
+    "the memory does not suffice: lower train.tree_tokens, train.batch or train.max_tokens, or use train.quantize=nf4"
+)
 
 
 @dataclass(frozen=True)
@@ -65,15 +69,10 @@ def train_role(examples: Sequence[Example], task: Task, config: Config) -> Adapt
         )
     started = time.monotonic()
     base = base_hash(folder)
-    try:
+    with named_failures(task):
         model = with_adapter(load_model(folder, config.engine.dtype, quantize), settings, quantize)
-        losses = _fit(
-            model, tokenizer, rows, task, settings, key=sha256(base, config.digest("train"), config.engine.dtype)
-        )
-    except torch.OutOfMemoryError as error:
-        raise InfrastructureError(
-            "the device ran out of memory: lower train.batch or train.max_tokens, or use train.quantize=nf4"
-        ) from error
+        key = sha256(base, config.digest("train"), config.engine.dtype)
+        losses = _fit(model, tokenizer, rows, task, settings, key)
     card = make_card(
         task, config, losses, base_hash=base, rows=len(rows), too_long=too_long, method="sft",
         trained_tokens=sum(len(row.completion) for row in rows), seconds=time.monotonic() - started,
@@ -82,6 +81,27 @@ def train_role(examples: Sequence[Example], task: Task, config: Config) -> Adapt
         card = save_adapter(model, card, task.target, losses)
         shutil.rmtree(checkpoints(task), ignore_errors=True)
     return card
+
+
+@contextlib.contextmanager
+def named_failures(task: Task) -> Iterator[None]:
+    """Memory and disk that run out, as one line that says what to change.
+
+    Raises:
+        InfrastructureError: for either.
+    """
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise InfrastructureError(_NO_MEMORY) from error
+    except OSError as error:
+        raise InfrastructureError(f"cannot write {checkpoints(task)}: {error.strerror or error}") from error
+    except Exception as error:  # PyTorch on a CPU and safetensors have no types of their own for these
+        if "not enough memory" in str(error) or "can't allocate memory" in str(error):
+            raise InfrastructureError(_NO_MEMORY) from error
+        if type(error).__name__ == "SafetensorError" or "PytorchStreamWriter" in str(error):
+            raise InfrastructureError(f"cannot write {checkpoints(task)}: {str(error).splitlines()[0]}") from error
+        raise
 
 
 def quantized(settings: TrainConfig) -> bool:
