@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flywheel.config import Config
 from flywheel.engines import Engine, open_engine
 from flywheel.errors import InfrastructureError, InputError
 from flywheel.files import valid_text
@@ -34,11 +33,8 @@ from .collector import Summary, opened_setup
 from .collector import collect as collect_rollouts
 from .live import watch
 from .rollout import LiveRollout
-from .sources import content_of
+from .rounds import check_same_questions, check_unchanged, round_settings
 from .tree import run_tree
-
-_NOT_COMPARED = ("source.contact", "source.offline", "source.requests_per_second", "source.path")
-"""Settings that do not change what a rollout sees; a file of pages is compared by what is in it."""
 
 
 @click.command()
@@ -118,9 +114,9 @@ def collect(
     with workspace.lock("collect"), TraceStore(workspace.traces) as store:
         if new:
             round_number = max(store.rounds(), default=0) + 1
-        _check_same_questions(store, round_number, chosen)
-        settings = _settings(config, temperature, sorted(active), teacher)
-        _check_unchanged(store, round_number, settings, allow_change)
+        check_same_questions(store, round_number, chosen)
+        settings = round_settings(config, temperature, sorted(active), teacher)
+        check_unchanged(store, round_number, settings, allow_change)
         click.echo(f"round {round_number}: {summarise(chosen)}", err=True)
         opened: Engine = teacher_engine(_with_evidence(chosen)) if teacher else open_engine(config.engine, active)
         try:
@@ -199,61 +195,10 @@ def _print_answer(rollout: Rollout) -> None:
     console.print(f"{len(rollout.runs)} agent runs, {len(calls)} calls, {tokens} tokens, {rollout.seconds:.1f} s")
 
 
-def _settings(config: Config, temperature: float, adapters: list[str], teacher: bool) -> dict[str, object]:
-    """All that decides what a rollout of the round sees and how it is sampled."""
-    settings: dict[str, object] = {
-        **{f"team.{key}": value for key, value in config.team.model_dump().items()},
-        **{f"source.{key}": value for key, value in config.source.model_dump().items()},
-        "engine.kind": "teacher" if teacher else config.engine.kind,
-        "engine.model": "teacher" if teacher else config.engine.model,
-        "engine.context": config.engine.context,
-        "engine.dtype": config.engine.dtype,
-        "source.pages": content_of(config.source),
-        "engine.max_tokens": config.engine.max_tokens,
-        "collect.seed": config.collect.seed,
-        "collect.executor": config.collect.executor,
-        "collect.grader": config.collect.grader,
-        "temperature": temperature,
-        "adapters": adapters,
-    }
-    return {key: value for key, value in settings.items() if key not in _NOT_COMPARED}
-
-
 def _with_evidence(questions: list[Question]) -> list[Question]:
     if bare := next((question for question in questions if not question.evidence), None):
         raise InputError(f"--teacher needs questions with evidence, and {bare.id} has none")
     return questions
-
-
-def _check_unchanged(store: TraceStore, number: int, settings: dict[str, object], allow_change: bool) -> None:
-    """Refuse to go on with a round under other settings: its rollouts would not be comparable."""
-    key, text = f"settings of round {number}", json.dumps(settings, sort_keys=True)
-    before = store.meta(key)
-    if before and before != text and not allow_change and store.verdicts(number):
-        try:
-            old = json.loads(before)
-        except ValueError:
-            old = {}
-        changed = [name for name in settings if name in old and settings[name] != old[name]]
-        if changed:
-            named = ", ".join(f"{name} was {old[name]!r}, now {settings[name]!r}" for name in changed[:3])
-            more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-            raise InputError(
-                f"round {number} was collected with other settings ({named}{more}); "
-                "begin another round with --new, or mix them with --allow-change"
-            )
-    store.set_meta(key, text)
-
-
-def _check_same_questions(store: TraceStore, number: int, questions: list[Question]) -> None:
-    """Refuse a question that goes under the id of another one: it would count as done."""
-    known = {id: text for id, text, _ in store.questions(number)}
-    for question in questions:
-        if known.get(question.id, question.question) != question.question:
-            raise InputError(
-                f"round {number} has another question under the id {question.id!r} ({known[question.id][:60]!r}); "
-                "begin another round with --new, or give the questions other ids"
-            )
 
 
 def _report(summary: Summary, as_json: bool) -> None:
