@@ -154,12 +154,18 @@ def load_model(
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     quiet()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    # of several processes that `accelerate launch` has started, each has a device, or with FSDP a part of the model
+    device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+    divided = os.environ.get("ACCELERATE_USE_FSDP") == "true"
     chosen = fast_dtype() if dtype == "auto" else getattr(torch, dtype)
-    options: dict[str, Any] = {"dtype": chosen, "device_map": device}
+    options: dict[str, Any] = {"dtype": chosen, "device_map": None if divided else device}
     if quantize:
         options["quantization_config"] = BitsAndBytesConfig(
-            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=chosen, bnb_4bit_use_double_quant=True
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_compute_dtype=chosen,
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_quant_storage=chosen if divided else torch.uint8,  # FSDP wants one type for all weights
         )
     try:
         return AutoModelForCausalLM.from_pretrained(folder, **options)

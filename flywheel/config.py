@@ -126,7 +126,8 @@ class TrainConfig(Section):
 
     rank: int = Field(16, ge=1)
     alpha: int = Field(32, ge=1)
-    learning_rate: float = Field(2e-4, gt=0)
+    learning_rate: float = Field(0.0, ge=0)
+    """0 takes one by the size of the base: 8e-4 up to 0.5B parameters, 4e-4 up to 4B, 2e-4 up to 20B, 1e-4 beyond."""
     epochs: float = Field(3.0, gt=0)
     max_steps: int = Field(0, ge=0)
     """Optimiser steps; 0 lets `epochs` decide."""
@@ -134,8 +135,8 @@ class TrainConfig(Section):
     """Agent runs per step and device; all their rows go in together."""
     accumulation: int = Field(1, ge=1)
     """Steps whose gradients are added up before the weights move."""
-    preference_learning_rate: float = Field(5e-5, gt=0)
-    """For --method dpo and kto, which move a model that is good already."""
+    preference_learning_rate: float = Field(0.0, ge=0)
+    """For --method dpo and kto, which move a model that is good already; 0 takes a tenth of the other."""
     preference_beta: float = Field(0.1, gt=0)
     """How strongly preferences hold the model to where it started."""
     dropout: float = Field(0.0, ge=0, lt=1)

@@ -114,9 +114,10 @@ def test_the_readmes_commands_without_gpu_hub_or_network(qwen2: Path, tmp_path: 
     assert "3 held-out questions" in done.stdout
 
 
-def test_the_readme_names_real_commands_and_options() -> None:
-    readme = (ROOT / "README.md").read_text()
-    for line in re.findall(r"flywheel (?:-w \S+ )?([a-z]+)([^\n`]*)", readme):
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+def test_documentation_names_real_commands_and_options(page: str) -> None:
+    text = (ROOT / page).read_text()
+    for line in re.findall(r"flywheel (?:-[wo] \S+ )*([a-z]+)([^\n`]*)", text):
         name, rest = line
         if name not in COMMANDS:
             continue

@@ -1,6 +1,8 @@
 """Token rows, prefix trees, and training on a tiny model."""
 
+import inspect
 import json
+import re
 import resource
 import signal
 import subprocess
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 from flywheel.base_model import load_model, load_tokenizer, resolve_folder
 from flywheel.chat import encode, end_of_turn, prompt_ids
 from flywheel.cli import flywheel
-from flywheel.config import SelectConfig
+from flywheel.config import SelectConfig, TrainConfig
 from flywheel.errors import DataError, InfrastructureError, InputError
 from flywheel.records import Rollout
 from flywheel.store import RolloutFilter, TraceStore
@@ -30,6 +32,8 @@ from train.select import select
 from train.sft import Task, named_failures
 from train.trainer import plan_batches
 from train.tree import Tree
+
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize("family", ["qwen2", "llama"])
@@ -259,6 +263,31 @@ def test_two_processes_train_as_one_does(selected: Workspace) -> None:
     first, second = (read_card(selected.adapter(f"wiki_search@{number}")) for number in (1, 2))
     assert selected.versions("wiki_search") == [1, 2]
     assert (first.first_loss, first.last_loss) == pytest.approx((second.first_loss, second.last_loss), rel=2e-3)
+
+
+def test_the_learning_rate_follows_the_size_of_the_base(selected: Workspace) -> None:
+    """The documented rates are the ones that are taken, and a rate in the settings overrules them."""
+    from train.model import learning_rate
+
+    table = re.findall(r"^\| (?:up to )?(\S+) \| (\de-4) \|", (ROOT / "docs/training.md").read_text(), re.MULTILINE)
+    assert len(table) == 4
+    for size, rate in table:
+        parameters = int(float(size[:-1]) * 1e9) if size.endswith("B") else 70 * 10**9
+        assert learning_rate(TrainConfig(), "sft", parameters) == float(rate)
+        assert learning_rate(TrainConfig(), "dpo", parameters) == pytest.approx(float(rate) / 10)
+    assert learning_rate(TrainConfig(learning_rate=1e-3), "sft", 10**9) == 1e-3
+    _train(selected, "-o", "train.learning_rate=0", "train", "--role", "page_search", "--steps", 1)
+    assert read_card(selected.adapter("page_search@1")).learning_rate == 8e-4
+
+
+def test_accelerate_reads_the_fsdp_settings_that_are_documented() -> None:
+    from accelerate.commands.config import load_config_from_file
+    from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+
+    settings = load_config_from_file(str(ROOT / "docs/fsdp.yaml"))
+    assert settings.distributed_type == DistributedType.FSDP
+    names = {"fsdp_version" if name == "fsdp_version" else name.removeprefix("fsdp_") for name in settings.fsdp_config}
+    assert names <= set(inspect.signature(FullyShardedDataParallelPlugin).parameters)
 
 
 def test_a_role_is_trained_and_run_with_another_prompt_than_its_rows_had(selected: Workspace) -> None:

@@ -30,14 +30,13 @@ def is_main_process() -> bool:
 
 def make_card(
     task: "Task", config: Config, losses: list[float], *, base_hash: str, rows: int, too_long: int, trained_tokens: int,
-    method: str, parents: tuple[str, ...] = (), seconds: float = 0.0,
+    learning_rate: float, method: str, parents: tuple[str, ...] = (), seconds: float = 0.0,
 ) -> AdapterCard:  # fmt: skip
     """The card of an adapter that was just trained; its weights are hashed when they are written."""
     settings = config.train
-    rate = settings.learning_rate if method == "sft" else settings.preference_learning_rate
     return AdapterCard(
         role=task.role, version=task.number, base=config.engine.model, base_hash=base_hash, prompt=task.prompt,
-        history=task.history, rank=settings.rank, alpha=settings.alpha, learning_rate=rate, method=method,
+        history=task.history, rank=settings.rank, alpha=settings.alpha, learning_rate=learning_rate, method=method,
         parents=parents, steps=len(losses), rows=rows, too_long=too_long, trained_tokens=trained_tokens,
         first_loss=round(losses[0], 4), last_loss=round(tail_mean(losses), 4), seconds=round(seconds, 1),
         dataset=task.dataset.name, dataset_hash=sha256(task.dataset), weights_hash="",
@@ -51,8 +50,13 @@ def tail_mean(losses: list[float]) -> float:
     return sum(tail) / len(tail)
 
 
-def save_adapter(model: Any, card: AdapterCard, target: Path, losses: list[float]) -> AdapterCard:
+def save_adapter(
+    model: Any, card: AdapterCard, target: Path, losses: list[float], weights: dict[str, Any] | None = None
+) -> AdapterCard:
     """Write the adapter beside its place, then rename; its card is written last.
+
+    Args:
+        weights: those of the model, where the model itself has only a part of them.
 
     Raises:
         InfrastructureError: when the disk refuses; nothing is left at `target`.
@@ -64,7 +68,9 @@ def save_adapter(model: Any, card: AdapterCard, target: Path, losses: list[float
     with disk_errors(target):
         temporary.mkdir(parents=True)
         try:
-            model.save_pretrained(temporary, save_embedding_layers=False, selected_adapters=["default"])
+            model.save_pretrained(
+                temporary, save_embedding_layers=False, selected_adapters=["default"], state_dict=weights
+            )
         except RuntimeError as error:  # how safetensors reports a full disk
             raise InfrastructureError(f"cannot write {temporary}: {error}") from error
         card = card.model_copy(update={"weights_hash": sha256(temporary / "adapter_model.safetensors")})

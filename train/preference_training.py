@@ -22,7 +22,8 @@ from flywheel.records import AdapterCard, Mark, Pair
 from flywheel.workspace import processors
 
 from .adapter import make_card, save_adapter
-from .sft import Task, checkpoints, named_failures, quantized, with_adapter
+from .model import learning_rate, quantized, with_adapter
+from .sft import Task, checkpoints, named_failures
 from .trainer import Watch
 
 Method = Literal["dpo", "kto"]
@@ -61,21 +62,29 @@ def train_preferences(
     if not fitting:
         raise DataError(f"{task.role} has no {method} rows of at most {settings.max_tokens} tokens (train.max_tokens)")
     base = load_model(folder, config.engine.dtype, quantized(settings))
+    rate = learning_rate(settings, method, base.num_parameters())
     if parent:
         model: Any = PeftModel.from_pretrained(base, str(parent[1]), is_trainable=True, autocast_adapter_dtype=True)
     else:
         model = with_adapter(base, settings, quantized(settings), autocast=True)
     with named_failures(task):
-        losses = _fit(model, tokenizer, fitting, task, settings, method)
+        losses = _fit(model, tokenizer, fitting, task, settings, rate, method)
     card = make_card(
         task, config, losses, base_hash=base_hash(folder), rows=len(fitting), too_long=len(tokens) - len(fitting),
-        trained_tokens=sum(_trained(row) for row in fitting), method=method, parents=(parent[0],) if parent else (),
+        trained_tokens=sum(_trained(row) for row in fitting), method=method, learning_rate=rate,
+        parents=(parent[0],) if parent else (),
     )  # fmt: skip
     return save_adapter(model, card, task.target, losses)
 
 
 def _fit(
-    model: Any, tokenizer: Any, rows: list[dict[str, Any]], task: Task, settings: TrainConfig, method: Method
+    model: Any,
+    tokenizer: Any,
+    rows: list[dict[str, Any]],
+    task: Task,
+    settings: TrainConfig,
+    rate: float,
+    method: Method,
 ) -> list[float]:
     batch = min(max(2, settings.batch), len(rows))
     steps = settings.max_steps or max(1, math.ceil(len(rows) * settings.epochs / batch))
@@ -83,7 +92,7 @@ def _fit(
     common: dict[str, Any] = {
         "output_dir": str(checkpoints(task)), "seed": settings.seed, "use_cpu": not cuda, "dataloader_pin_memory": cuda,
         "per_device_train_batch_size": batch, "gradient_accumulation_steps": settings.accumulation, "max_steps": steps,
-        "learning_rate": settings.preference_learning_rate, "beta": settings.preference_beta, "max_length": None,
+        "learning_rate": rate, "beta": settings.preference_beta, "max_length": None,
         "bf16": False, "fp16": False, "gradient_checkpointing": False, "logging_steps": 1, "report_to": settings.track,
         "disable_tqdm": True, "save_strategy": "no", "logging_nan_inf_filter": False,
     }  # fmt: skip

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
 from trl.trainer.sft_config import SFTConfig
 
 from flywheel.base_model import base_hash, load_model, load_tokenizer, resolve_folder
@@ -24,7 +23,7 @@ from flywheel.records import AdapterCard, Example, History, Prompt
 from flywheel.workspace import processors
 
 from .adapter import is_main_process, make_card, save_adapter
-from .optimiser import MasterAdamW
+from .model import learning_rate, quantized, with_adapter
 from .rows import Row, tokenise, usable
 from .trainer import TreeTrainer, Watch, plan_batches
 
@@ -70,15 +69,17 @@ def train_role(examples: Sequence[Example], task: Task, config: Config) -> Adapt
     started = time.monotonic()
     base = base_hash(folder)
     with named_failures(task):
-        model = with_adapter(load_model(folder, config.engine.dtype, quantize), settings, quantize)
+        model = load_model(folder, config.engine.dtype, quantize)
+        rate = learning_rate(settings, "sft", model.num_parameters())
+        model = with_adapter(model, settings, quantize)
         key = sha256(base, config.digest("train"), config.engine.dtype)
-        losses = _fit(model, tokenizer, rows, task, settings, key)
+        losses, weights = _fit(model, tokenizer, rows, task, settings, rate, key)
     card = make_card(
-        task, config, losses, base_hash=base, rows=len(rows), too_long=too_long, method="sft",
+        task, config, losses, base_hash=base, learning_rate=rate, rows=len(rows), too_long=too_long, method="sft",
         trained_tokens=sum(len(row.completion) for row in rows), seconds=time.monotonic() - started,
     )  # fmt: skip
     if is_main_process():
-        card = save_adapter(model, card, task.target, losses)
+        card = save_adapter(model, card, task.target, losses, weights)
         shutil.rmtree(checkpoints(task), ignore_errors=True)
     return card
 
@@ -104,60 +105,34 @@ def named_failures(task: Task) -> Iterator[None]:
         raise
 
 
-def quantized(settings: TrainConfig) -> bool:
-    """Whether the base is loaded in 4 bits."""
-    return settings.quantize == "nf4" or (settings.quantize == "auto" and torch.cuda.is_available())
-
-
-def with_adapter(model: Any, settings: TrainConfig, quantize: bool, autocast: bool = False) -> Any:
-    """The base with a fresh adapter.
-
-    Args:
-        autocast: keep the adapter in float32; else it has the base's faster type, and needs an optimiser that keeps
-            float32 copies.
-    """
-    if quantize:
-        model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=torch.cuda.is_available())
-    elif torch.cuda.is_available():
-        model.gradient_checkpointing_enable()
-        model.enable_input_require_grads()
-    lora = LoraConfig(
-        r=settings.rank, lora_alpha=settings.alpha, lora_dropout=settings.dropout, target_modules="all-linear",
-        task_type="CAUSAL_LM",
-    )  # fmt: skip
-    return get_peft_model(model, lora, autocast_adapter_dtype=autocast)
-
-
-def _fit(model: Any, tokenizer: Any, rows: list[Row], task: Task, settings: TrainConfig, key: str) -> list[float]:
-    """Train the model in place; gives the loss of every step."""
+def _fit(
+    model: Any, tokenizer: Any, rows: list[Row], task: Task, settings: TrainConfig, rate: float, key: str
+) -> tuple[list[float], dict[str, Any] | None]:
+    """Train the model in place; gives the loss of every step, and the weights if FSDP has divided them."""
     runs = len({row.run for row in rows})
-    arguments = _arguments(task, settings)
+    arguments = _arguments(task, settings, rate)
     per_step = settings.batch * settings.accumulation * arguments.world_size
     steps = settings.max_steps or max(1, math.ceil(runs * settings.epochs / per_step))
     arguments.max_steps = steps
     batches = plan_batches(
         rows, settings.batch, steps * settings.accumulation * arguments.world_size, settings.seed, settings.tree_tokens
     )
-    optimiser = MasterAdamW((w for w in model.parameters() if w.requires_grad), lr=settings.learning_rate)
-    warmup = max(1, settings.warmup_steps)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda step: min(1.0, (step + 1) / warmup) * max(0.0, 1 - step / steps)
-    )
     with arguments.main_process_first():
         checkpoint = _resumable(task, key + sha256(task.dataset))
     shown = Tracker(f"train {task.role}", steps) if is_main_process() else contextlib.nullcontext()
     with shown as tracker:
         trainer = TreeTrainer(
-            model, arguments, batches, processing_class=tokenizer, optimizers=(optimiser, schedule),
+            model, arguments, batches, processing_class=tokenizer,
             callbacks=[Watch(task.role, tracker, _tokens_by_step(batches, per_step // settings.batch))],
         )  # fmt: skip
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if not all(weight.isfinite().all() for weight in model.parameters() if weight.requires_grad):
         raise DataError(f"the adapter of {task.role} is not finite: lower train.learning_rate")
-    return [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
+    weights = trainer.accelerator.get_state_dict(trainer.model_wrapped) if trainer.is_fsdp_enabled else None
+    return [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry], weights
 
 
-def _arguments(task: Task, settings: TrainConfig) -> SFTConfig:
+def _arguments(task: Task, settings: TrainConfig, rate: float) -> SFTConfig:
     cuda = torch.cuda.is_available()
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     return SFTConfig(
@@ -169,7 +144,7 @@ def _arguments(task: Task, settings: TrainConfig) -> SFTConfig:
         train_sampling_strategy="sequential",
         # types and checkpointing of activations are settled when the model is loaded
         bf16=False, fp16=False, gradient_checkpointing=False,
-        learning_rate=settings.learning_rate, max_grad_norm=1.0,
+        learning_rate=rate, warmup_steps=settings.warmup_steps, max_grad_norm=1.0,
         logging_steps=1, logging_nan_inf_filter=False, report_to=settings.track, disable_tqdm=True,
         save_strategy="steps", save_steps=settings.checkpoint_steps, save_total_limit=1,
     )  # fmt: skip

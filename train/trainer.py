@@ -9,6 +9,7 @@ from typing import Any
 import datasets
 import torch
 from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
@@ -16,6 +17,7 @@ from trl.trainer.sft_trainer import SFTTrainer
 from flywheel.errors import DataError
 from flywheel.progress import Tracker
 
+from .optimiser import MasterAdamW
 from .rows import Row
 from .tree import Tree
 
@@ -29,6 +31,9 @@ class TreeTrainer(SFTTrainer):  # type: ignore[misc]  # trl is untyped here
         batches: the rows of every step and device, in their order.
     """
 
+    optimizer: Any
+    lr_scheduler: Any
+
     def __init__(self, model: Any, args: SFTConfig, batches: Sequence[Sequence[Row]], **options: Any) -> None:
         numbers = datasets.Dataset.from_dict({"number": list(range(len(batches)))})
 
@@ -38,6 +43,24 @@ class TreeTrainer(SFTTrainer):  # type: ignore[misc]  # trl is untyped here
         super().__init__(model, args, train_dataset=numbers, data_collator=collate, **options)
         self.remove_callback(PrinterCallback)
         self.model_accepts_loss_kwargs = True  # the loss is divided by the weight of the whole step, not of a part
+
+    def create_optimizer(self, model: Any = None) -> Any:
+        """AdamW with float32 copies; under FSDP this is called for the model that was divided already."""
+        if self.optimizer is None:
+            trained = [weight for weight in (model or self.model).parameters() if weight.requires_grad]
+            self.optimizer = MasterAdamW(trained, lr=self.args.learning_rate)
+        return self.optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """Linear warm-up that begins above zero, so that no step is wasted, and linear decay."""
+        if self.lr_scheduler is None:
+            warmup = max(1, self.args.get_warmup_steps(num_training_steps))
+            self.lr_scheduler = LambdaLR(
+                optimizer or self.optimizer,
+                lambda step: min(1.0, (step + 1) / warmup) * max(0.0, 1 - step / num_training_steps),
+            )
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Tensor | None:
         """The weight of all tokens of an optimiser step, over accumulation and devices."""
