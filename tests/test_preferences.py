@@ -17,6 +17,7 @@ from flywheel.store import TraceStore
 from flywheel.workspace import Workspace, read_card
 from train.dataset import read_marks, read_pairs, write_datasets
 from train.held_out import HeldOut
+from train.preference_audit import audit_preferences
 from train.preferences import pairs_and_marks
 from train.select import select
 
@@ -159,6 +160,37 @@ def test_what_preferences_need_is_said(workspace: Workspace, arguments: tuple[st
         _train(workspace, *arguments)
 
 
+def test_the_audit_looks_at_pairs_and_marks_as_well(workspace: Workspace) -> None:
+    result = CliRunner().invoke(flywheel, ["-w", str(workspace.folder), "audit", "--show", "0"])
+    assert result.exit_code == 0, result.output
+    assert "pairs: ok" in result.output and "marks: ok" in result.output
+    marks = read_marks(workspace.datasets / "supervisor.marks.jsonl", "supervisor")[0]
+    held_out = HeldOut()
+    held_out.add(marks[0].question, "")
+    with TraceStore(workspace.traces) as store:
+        rollouts = {rollout.id: rollout for rollout in store.rollouts()}
+        cut = {id: _cut_all(rollout) for id, rollout in rollouts.items()}
+    prompt = marks[0].prompt[0].content
+    for rows, barred, known, check in (
+        (marks, held_out, rollouts, "held_out"),
+        (marks, HeldOut(), cut, "truncated"),
+        ([mark for mark in marks if mark.label], HeldOut(), rollouts, "one_sided"),
+        (marks, HeldOut(), {}, "not_recorded"),
+    ):
+        assert {finding.check for finding in audit_preferences(rows, prompt, barred, known)} == {check}
+
+
+def _cut_all(rollout: Rollout) -> Rollout:
+    """The rollout, had every call been cut at the token limit."""
+    runs = tuple(
+        run.model_copy(
+            update={"calls": tuple(call.model_copy(update={"finish_reason": "length"}) for call in run.calls)}
+        )
+        for run in rollout.runs
+    )
+    return rollout.model_copy(update={"runs": runs})
+
+
 def test_spoiled_pairs_are_refused(workspace: Workspace) -> None:
     path = workspace.datasets / "supervisor.pairs.jsonl"
     pairs = read_pairs(path, "supervisor")[0]
@@ -171,5 +203,8 @@ def test_spoiled_pairs_are_refused(workspace: Workspace) -> None:
         path.write_text("".join(pair.model_dump_json() + "\n" for pair in spoiled))
         with pytest.raises(DataError, match=reason):
             _train(workspace, "--role", "supervisor", "--method", "dpo", "--steps", "1")
+        printed = CliRunner().invoke(flywheel, ["-w", str(workspace.folder), "audit", "--role", "supervisor"])
+        assert isinstance(printed.exception, DataError)
+        assert f"supervisor: {len(pairs)} pairs: error" in " ".join(printed.output.split())
     with pytest.raises(InputError, match="not a training row"):
         read_marks(path, "supervisor")

@@ -98,7 +98,7 @@ def test_a_changed_setting_is_named_before_a_round_goes_on(make_workspace: Calla
         (("collect", "--questions", "embedded", "--adapter", "supervisor"), 2, "supervisor has no adapter yet"),
         (("train",), 2, "either --role page_search or --all"),
         (("train", "--role", "pilot"), 2, "is not one of"),
-        (("train", "--role", "supervisor"), 2, "make it with: flywheel select"),
+        (("train", "--role", "supervisor"), 2, "make them with: flywheel select"),
         (("train", "--all"), 3, "flywheel select"),
         (("select",), 3, "flywheel collect"),
         (("show",), 2, "flywheel collect"),

@@ -12,7 +12,7 @@ from flywheel.chat import encode, end_of_turn, render, stop_ids
 from flywheel.config import SelectConfig
 from flywheel.errors import DataError
 from flywheel.grading import normalise
-from flywheel.records import Example, Mark, Pair, Rollout
+from flywheel.records import Example, Rollout
 
 from .held_out import HeldOut
 from .rows import Row
@@ -56,38 +56,6 @@ Check = Callable[[Subject], Iterator[Finding]]
 def audit(subject: Subject) -> list[Finding]:
     """All findings of all checks."""
     return [finding for check in CHECKS.values() for finding in check(subject)]
-
-
-def audit_preferences(
-    role: str,
-    rows: Sequence[Pair | Mark],
-    system_prompt: str,
-    held_out: HeldOut,
-    rollouts: dict[str, Rollout],
-) -> list[Finding]:
-    """The same for pairs and marks: recorded word for word, of no held-out question, under the prompt of serving."""
-    findings = []
-    for number, row in enumerate(rows, start=1):
-        sides = (
-            ((row.chosen_rollout, row.chosen_call, row.chosen), (row.rejected_rollout, row.rejected_call, row.rejected))
-            if isinstance(row, Pair)
-            else ((row.rollout, row.call, row.completion),)
-        )
-        for name, id, completion in sides:
-            rollout = rollouts.get(name)
-            calls = {call.id: call for run in rollout.runs for call in run.calls} if rollout else {}
-            if rollout and (rollout.question.split != "train" or rollout.question in held_out):
-                findings.append(Finding("held_out", "error", number, f"the question {row.question} is held out"))
-            call = calls.get(id)
-            if call is None or (call.messages, call.completion) != (row.prompt, completion[0].content):
-                findings.append(
-                    Finding("not_recorded", "error", number, f"this is not what the call {id} saw and wrote")
-                )
-        if isinstance(row, Pair) and row.chosen == row.rejected:
-            findings.append(Finding("no_contrast", "error", number, "the good step and the bad one are the same"))
-        if row.prompt[0].content != system_prompt:
-            findings.append(Finding("system_prompt", "error", number, "its system prompt is not the one serving sends"))
-    return findings
 
 
 def refuse(role: str, findings: Sequence[Finding]) -> None:

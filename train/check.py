@@ -13,9 +13,10 @@ from flywheel.stages import stage
 from flywheel.store import TraceStore
 from flywheel.workspace import Workspace
 
-from .audit import Subject, audit_preferences, refuse
-from .dataset import gather_held_out, read_examples
+from .audit import Finding, Subject
+from .dataset import gather_held_out, read_examples, read_marks, read_pairs
 from .held_out import HeldOut
+from .preference_audit import audit_preferences
 from .rows import tokenise
 
 
@@ -51,19 +52,23 @@ def with_prompt(examples: Sequence[Example], role: str, mode: Prompt) -> list[Ex
     return [example.model_copy(update={"prompt": (system, *example.prompt[1:])}) for example in examples]
 
 
-def check_preferences(workspace: Workspace, role: str, rows: Sequence[Pair | Mark], card: DatasetCard) -> None:
-    """Audit pairs or marks against the workspace's traces.
+def open_preferences(
+    workspace: Workspace, role: str, dataset: Path, method: str
+) -> tuple[Sequence[Pair | Mark], DatasetCard, list[Finding]]:
+    """Read a role's pairs (dpo) or marks (kto), and audit them against the workspace's traces.
 
     Raises:
-        DataError: when a row is not fit to train on.
+        InputError: when they cannot be read.
+        DataError: when there are none.
     """
+    rows, card = read_pairs(dataset, role) if method == "dpo" else read_marks(dataset, role)
     names = {name for row in rows for name in ((row.chosen_rollout, row.rejected_rollout) if isinstance(row, Pair)
                                                else (row.rollout,))}  # fmt: skip
     with TraceStore(workspace.traces, read_only=True) as store:
         held_out = gather_held_out(workspace, store)
         rollouts = {name: rollout for name in names if (rollout := store.get(name)) is not None}
     prompt = stage("collect.team").WIKIPEDIA.role(role).prompt(card.prompts[role])
-    refuse(role, audit_preferences(role, rows, prompt, held_out, rollouts))
+    return rows, card, audit_preferences(rows, prompt, held_out, rollouts)
 
 
 def show_row(tokenizer: Any, example: Example) -> Text:

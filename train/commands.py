@@ -23,8 +23,8 @@ from flywheel.workspace import ROLES, Workspace, read_card
 
 from .audit import CHECKS, GIVES, Finding, refuse
 from .audit import audit as run_audit
-from .check import check_preferences, open_subject, show_row, with_prompt
-from .dataset import read_marks, read_pairs, write_datasets
+from .check import open_preferences, open_subject, show_row, with_prompt
+from .dataset import PREFERENCES, preferences_file, write_datasets
 from .held_out import NEAR
 from .rules import ALL, RULES
 from .select import Selection
@@ -130,22 +130,32 @@ def audit(context: click.Context, role: str | None, dataset: Path | None, shown:
         raise InputError("--dataset needs --role")
     datasets = {role: dataset or workspace.dataset(role)} if role else _datasets(workspace)
     quiet()
-    console = Console()
+    console = Console(quiet=as_json)
     results = {}
     for name, path in datasets.items():
         subject, _ = open_subject(workspace, name, path)
         results[name] = run_audit(subject)
-        if as_json:
-            continue
         for example in subject.examples[:shown]:
             console.print(show_row(subject.tokenizer, example), highlight=False)
         _print_findings(name, len(subject.rows), results[name], console)
+        if not dataset:
+            results |= _audit_preferences(workspace, name, console)
     if as_json:
-        click.echo(
-            json.dumps({name: [asdict(one) for one in findings] for name, findings in results.items()}, indent=2)
-        )
+        plain = {name: [asdict(finding) for finding in findings] for name, findings in results.items()}
+        click.echo(json.dumps(plain, indent=2))
     for name, findings in results.items():
         refuse(name, findings)
+
+
+def _audit_preferences(workspace: Workspace, role: str, console: Console) -> dict[str, list[Finding]]:
+    results = {}
+    for method, kind in PREFERENCES.items():
+        path = preferences_file(workspace, role, method)
+        if path.exists():
+            rows, _, findings = open_preferences(workspace, role, path, method)
+            results[f"{role} {kind}"] = findings
+            _print_preferences(role, kind, len(rows), findings, console)
+    return results
 
 
 def _datasets(workspace: Workspace) -> dict[str, Path]:
@@ -166,6 +176,13 @@ def _print_findings(role: str, rows: int, findings: list[Finding], console: Cons
         style = {"ok": "green", "warning": "yellow", "error": "bold red"}[worst]
         table.add_row((function.__doc__ or check).rstrip("."), Text(first, style=style))
     console.print(table)
+
+
+def _print_preferences(role: str, kind: str, rows: int, findings: list[Finding], console: Console) -> None:
+    worst = next((one for one in findings if one.severity == "error"), findings[0] if findings else None)
+    style = {"error": "bold red", "warning": "yellow"}[worst.severity] if worst else "green"
+    text = f"{worst.severity} ({len(findings)}): {worst.text}" if worst else "ok"
+    console.print(Text.assemble(f"{role}: {rows} {kind}: ", (text, style)))
 
 
 @click.command()
@@ -235,9 +252,11 @@ def train(
 def _train_preferences(
     workspace: Workspace, role: str, dataset: Path | None, steps: int | None, method: str, parent: str | None
 ) -> None:
-    path = dataset or workspace.datasets / f"{role}.{'pairs' if method == 'dpo' else 'marks'}.jsonl"
-    rows, card = read_pairs(path, role) if method == "dpo" else read_marks(path, role)
-    check_preferences(workspace, role, rows, card)
+    path = dataset or preferences_file(workspace, role, method)
+    rows, card, findings = open_preferences(workspace, role, path, method)
+    refuse(f"{role} for {method}", findings)
+    for finding in findings:
+        click.echo(f"audit of {role}: {finding.text}", err=True)
     on = None
     if parent != "base" and (parent or workspace.versions(role)):
         on = next(iter(workspace.adapters([parent or role]).items()))

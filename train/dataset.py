@@ -23,6 +23,14 @@ from .select import Selection, select
 Format = Literal["jsonl", "parquet"]
 Row = TypeVar("Row", Example, Pair, Mark)
 
+PREFERENCES = {"dpo": "pairs", "kto": "marks"}
+"""Method of training -> the kind of rows that it takes."""
+
+
+def preferences_file(workspace: Workspace, role: str, method: str) -> Path:
+    """Where selection writes what a method is trained on."""
+    return workspace.datasets / f"{role}.{PREFERENCES[method]}.jsonl"
+
 
 def write_datasets(
     workspace: Workspace, rounds: Sequence[int] = (), folder: Path | None = None, held_out: Iterable[str] = (),
