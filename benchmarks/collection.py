@@ -21,8 +21,8 @@ from collect.passages import PassageFinder
 from flywheel.base_model import load_model, load_tokenizer, quiet, resolve_folder
 from flywheel.chat import prompt_ids
 from flywheel.config import Config
-from flywheel.engines import Completion, CompletionRequest, Engine, open_engine
-from flywheel.engines.scripted import cut_at_stop
+from flywheel.engines import Completion, CompletionRequest, Engine, Watch, open_engine
+from flywheel.engines.text import cut_at_stop
 from flywheel.questions import read_questions
 from flywheel.records import Question, Rollout
 from flywheel.store import TraceStore
@@ -48,7 +48,7 @@ class PlainEngine:
         self._names = {name.partition("@")[0]: name for name in names}
         self._model.eval()
 
-    def complete(self, request: CompletionRequest) -> Completion:
+    def complete(self, request: CompletionRequest, watch: Watch | None = None) -> Completion:
         """Complete one conversation from its first token."""
         name = self._names[request.model.partition("@")[0]]
         self._model.set_adapter(_safe(name))

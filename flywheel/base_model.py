@@ -64,6 +64,34 @@ def resolve_folder(model: str, weights: bool = True) -> Path:
     return _downloaded(model, weights)
 
 
+def resolve_tokenizer(model: str) -> Path:
+    """A local folder with a model's tokenizer: as `resolve_folder`, but of a GGUF file the tokenizer alone is read.
+
+    Raises:
+        InputError: when there is no such model, or it cannot be read.
+    """
+    path = packaged_language_model() if model == "embedded" else Path(model).expanduser()
+    if path.suffix != ".gguf" or not path.is_file():
+        return resolve_folder(model, weights=False)
+    target = user_cache() / "tokenizers" / f"{path.stem}-{_fingerprint([path])[:12]}"
+    if not (target / "tokenizer.json").exists():
+        from transformers import AutoTokenizer
+
+        quiet()
+        temporary = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+        except (ValueError, KeyError, NotImplementedError) as error:
+            raise InputError(f"transformers cannot read the tokenizer of {path.name}: {error}") from error
+        with disk_errors(target):
+            temporary.mkdir(parents=True, exist_ok=True)
+            tokenizer.save_pretrained(temporary)
+            if not target.exists():
+                temporary.replace(target)
+        shutil.rmtree(temporary, ignore_errors=True)
+    return target
+
+
 def _downloaded(model: str, weights: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError

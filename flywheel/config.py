@@ -43,14 +43,26 @@ class TeamConfig(Section):
 class EngineConfig(Section):
     """What completes messages."""
 
-    kind: Literal["transformers", "llamacpp", "openai"] = "transformers"
+    kind: Literal["auto", "transformers", "llamacpp", "openai", "vllm"] = "transformers"
+    """`auto` takes what suits the machine and the model, and says why."""
     model: str = Field("Qwen/Qwen2.5-7B-Instruct", min_length=1)
     """Local folder, GGUF file, hub id, or `embedded` (SmolLM2-135M-Instruct out of its package)."""
+    original: str = ""
+    """For `llamacpp`: the folder or hub id of the model that the GGUF file was made from, if adapters were trained on
+    that; their base is then not compared with the file."""
     url: str = "http://127.0.0.1:8000/v1"
     """For `openai`: where the server listens."""
+    names: dict[str, str] = {}
+    """For `openai`: the server's name for a role or a version, where it is another: { page_search = "base:page" }."""
     api_key_env: str = "FLYWHEEL_API_KEY"
     """For `openai`: the environment variable that holds the key, if the server wants one."""
+    vllm: str = "vllm"
+    """For `vllm`: the command, which may lie in an environment of its own."""
+    vllm_arguments: tuple[str, ...] = ()
+    """For `vllm`: further arguments of `vllm serve`, such as `--gpu-memory-utilization=0.8`."""
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    quantize: Literal["none", "nf4"] = "none"
+    """For `transformers` and `vllm`: serve the base in 4 bits (NF4), as it is trained on CUDA."""
     max_tokens: int = Field(512, ge=1)
     context: int = Field(8192, ge=128)
     """Most tokens of prompt and completion together."""
@@ -162,6 +174,14 @@ class ServeConfig(Section):
     host: str = Field("127.0.0.1", min_length=1)
     port: int = Field(8000, ge=0, le=65535)
     """0 takes a free port."""
+    queue: int = Field(256, ge=1)
+    """Requests that may run or wait at once; more are answered 429."""
+    max_tokens: int = Field(0, ge=0)
+    """Most tokens that a request may ask for; 0 is engine.context."""
+    request_megabytes: float = Field(8.0, gt=0)
+    """Largest request."""
+    drain_seconds: int = Field(120, ge=0)
+    """How long Ctrl-C waits for requests in flight."""
 
 
 class Config(Section):

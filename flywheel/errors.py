@@ -33,6 +33,10 @@ class ContextExceeded(FlywheelError):
     exit_code = 2
 
 
+class Cancelled(FlywheelError):
+    """Whoever asked for a completion no longer wants it."""
+
+
 def explain(error: Any) -> str:
     """The first complaint of a pydantic ValidationError, as `field: what is wrong`."""
     detail = error.errors()[0]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -117,8 +117,9 @@ def engine_config(configured: EngineConfig, text: str | None) -> EngineConfig:
     if not text:
         return configured
     kind, _, target = text.partition(":")
-    if kind not in ("transformers", "llamacpp", "openai"):
-        raise InputError(f"unknown engine {kind!r}; engines are transformers, llamacpp and openai")
+    kinds = get_args(EngineConfig.model_fields["kind"].annotation)
+    if kind not in kinds:
+        raise InputError(f"unknown engine {kind!r}; engines are {', '.join(kinds)}")
     change = {"kind": kind}
     if target:
         change["url" if kind == "openai" else "model"] = target

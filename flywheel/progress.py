@@ -2,9 +2,12 @@
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 _PLAIN_INTERVAL = 15.0
@@ -74,3 +77,21 @@ class Tracker:
             file=sys.stderr,
             flush=True,
         )
+
+
+@contextmanager
+def waiting(title: str) -> Iterator[Callable[[str], None]]:
+    """Shows that something is waited for whose length nobody knows; what it gives takes a note to show beside it."""
+    started = last = time.monotonic()
+    if sys.stderr.isatty():
+        with Console(stderr=True).status(title) as status:
+            yield lambda note: status.update(f"{title} ({duration(time.monotonic() - started)}) {escape(note[:100])}")
+        return
+
+    def line(note: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _PLAIN_INTERVAL:
+            last = time.monotonic()
+            print(f"{title}: {duration(last - started)}, {note[:100]}", file=sys.stderr, flush=True)
+
+    yield line

@@ -4,15 +4,19 @@ import os
 import sys
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from flywheel.engines import open_engine
-from flywheel.errors import InputError
+from flywheel.errors import DataError, InputError
 from flywheel.files import write_text
 from flywheel.options import adapter_options, chosen_adapters, engine_config, engine_option, open_workspace
 
 from .server import bind, run
+
+if TYPE_CHECKING:
+    from .roster import Roster
 
 
 @click.command()
@@ -20,37 +24,64 @@ from .server import bind, run
 @adapter_options
 @click.option("--host", help="Address to listen on [serve.host].")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one [serve.port].")
+@click.option("--strict", is_flag=True, help="End with an error if a role has no adapter, or one that is refused.")
 @click.option("--ready-file", type=click.Path(path_type=Path), hidden=True)
 @click.pass_context
 def serve(
     context: click.Context, engine: str | None, adapters: tuple[str, ...], no_adapters: bool, host: str | None,
-    port: int | None, ready_file: Path | None,
+    port: int | None, strict: bool, ready_file: Path | None,
 ) -> None:  # fmt: skip
     """Serve the base and all adapters over OpenAI's API: the model's name is `base`, a role, or role@version.
 
+    Adapters that cannot be right are refused by name, and the others served; a role without one is played by the base.
     Clients must send the token in the environment variable FLYWHEEL_API_KEY, if it is set.
     """
+    from .adapters import sift
+    from .roster import Roster
+
     workspace = open_workspace(context)
     config = workspace.config
     settings = engine_config(config.engine, engine)
     if settings.kind == "openai":
-        raise InputError("serve needs an engine that runs here: transformers or llamacpp")
-    active = {} if settings.kind == "llamacpp" and not adapters else chosen_adapters(workspace, adapters, no_adapters)
+        raise InputError("serve needs an engine that runs here: transformers, llamacpp or vllm")
     token = os.environ.get(settings.api_key_env, "")
     host = host or config.serve.host
     if host not in ("127.0.0.1", "localhost", "::1") and not token:
         raise InputError(f"listening on {host} lets others in: set {settings.api_key_env} to a token first")
     listener = bind(host, config.serve.port if port is None else port)
-    opened = open_engine(settings, active)
-    url = f"http://{host}:{listener.getsockname()[1]}/v1"
-    click.echo(f"serving {', '.join(opened.models())} at {url} (Ctrl-C ends it)", err=True)
-    if ready_file:
-        write_text(ready_file, url + "\n")
-        _end_with_parent()
+    roster = Roster.open(
+        lambda good: open_engine(settings, good),
+        lambda: chosen_adapters(workspace, adapters, no_adapters),
+        lambda chosen: sift(chosen, settings.original or settings.model),
+    )
     try:
-        run(opened, listener, settings.max_tokens, token, concurrency=max(256, 4 * settings.batch))
+        _introduce(roster, strict, asked=adapters)
+        url = f"http://{host}:{listener.getsockname()[1]}/v1"
+        click.echo(f"serving {', '.join(roster.engine.models())} at {url} (Ctrl-C ends it)", err=True)
+        if ready_file:
+            write_text(ready_file, url + "\n")
+            _end_with_parent()
+        run(roster, listener, config.model_copy(update={"engine": settings}), token)
     finally:
-        opened.close()
+        roster.engine.close()
+
+
+def _introduce(roster: "Roster", strict: bool, asked: tuple[str, ...]) -> None:
+    """Say which adapters are refused and which roles the base plays.
+
+    Raises:
+        DataError: when an adapter that was asked for is refused; with `strict`, for any such adapter or role.
+    """
+    for name, reason in roster.refused.items():
+        if strict or name in asked or name.partition("@")[0] in asked:
+            raise DataError(f"{name} is refused: {reason}")
+        click.echo(f"{name} is refused: {reason}", err=True)
+    if roles := roster.without_adapter():
+        text = f"{', '.join(roles)} {'has' if len(roles) == 1 else 'have'} no adapter"
+        if strict:
+            raise DataError(f"{text}; leave out --strict to let the base play")
+        if roster.cards:
+            click.echo(f"{text}: the base plays", err=True)
 
 
 def _end_with_parent() -> None:

@@ -4,15 +4,15 @@ The adapters' A matrices stand side by side in one matrix, their B matrices belo
 keeps the columns of its adapter: y = W x + B (mask * (A x)). A token whose mask is all zero is exactly the base's.
 """
 
-import json
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from flywheel.errors import DataError
+from flywheel.records import BASE
+
+from .adapters import AdapterWeights, check_fit, linear_shapes
 
 
 class LoraBank:
@@ -20,93 +20,78 @@ class LoraBank:
 
     Args:
         model: the base; its linear layers that an adapter changes are wrapped in place.
-        adapters: folder of each adapter, by name.
-
-    Raises:
-        DataError: for an adapter that does not fit the base, is not finite, or changes nothing.
     """
 
-    def __init__(self, model: nn.Module, adapters: dict[str, Path]) -> None:
-        self._row = {name: row for row, name in enumerate(adapters, start=1)}
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._shapes = linear_shapes(model)
+        self._wrapped: dict[str, _LoraLinear] = {}
+        self._row = {BASE: 0}
+        self._table = torch.zeros(1, 0)
         self.mask: Tensor | None = None
         """Shape (tokens, ranks of all adapters); None while every token is the base's."""
-        loaded = {name: _read_adapter(folder, name) for name, folder in adapters.items()}
-        ranks = [rank for _, rank in loaded.values()]
-        self._table = torch.zeros(len(adapters) + 1, sum(ranks))
-        for index, rank in enumerate(ranks):
-            self._table[index + 1, sum(ranks[:index]) : sum(ranks[:index]) + rank] = 1
-        modules = dict(model.named_modules())
-        for path in sorted({path for weights, _ in loaded.values() for path in weights}):
-            if path not in modules:
-                raise DataError(
-                    f"an adapter changes {path}, which this base does not have: it was made for another base"
-                )
-            self._wrap(modules, path, loaded, ranks)
 
-    def choose(self, names: list[str]) -> None:
-        """Say which adapter each token of the next forward pass uses; other names mean the base."""
-        rows = [self._row.get(name, 0) for name in names]
+    def load(self, adapters: Sequence[AdapterWeights]) -> None:
+        """Hold these adapters in place of those of before.
+
+        Raises:
+            DataError: for an adapter that does not fit the base; then nothing has changed.
+        """
+        for adapter in adapters:
+            check_fit(adapter, self._shapes)
+        ends = [sum(other.rank for other in adapters[: index + 1]) for index in range(len(adapters))]
+        places = [slice(end - adapter.rank, end) for adapter, end in zip(adapters, ends, strict=True)]
+        table = torch.zeros(len(adapters) + 1, ends[-1] if ends else 0)
+        for row, place in enumerate(places, start=1):
+            table[row, place] = 1
+        for path in {path for adapter in adapters for path in adapter.layers} | set(self._wrapped):
+            self._set(path, adapters, places)
+        self._row = {BASE: 0} | {adapter.name: row for row, adapter in enumerate(adapters, start=1)}
+        some = next(iter(self._wrapped.values()), None)
+        self._table = table.to(some.device, some.dtype) if some else table
+
+    def choose(self, names: Sequence[str]) -> None:
+        """Say which adapter, or the base, each token of the next forward pass uses.
+
+        Raises:
+            KeyError: for an adapter that is not held; the base must never answer in its name.
+        """
+        rows = [self._row[name] for name in names]
         self.mask = self._table[rows] if any(rows) else None
 
-    def _wrap(
-        self, modules: dict[str, nn.Module], path: str, loaded: dict[str, tuple[dict[str, Any], int]], ranks: list[int]
-    ) -> None:
-        base: Any = modules[path]
-        device = base.weight.device
-        dtype = base.weight.dtype if base.weight.dtype.is_floating_point else torch.bfloat16
-        down = torch.zeros(base.in_features, sum(ranks))
-        up = torch.zeros(sum(ranks), base.out_features)
-        start = 0
-        for (name, (weights, _)), rank in zip(loaded.items(), ranks, strict=True):
-            if path in weights:
-                a, b = weights[path]
-                if a.shape[1] != base.in_features or b.shape[0] != base.out_features:
-                    raise DataError(f"{name} was made for a base of another size ({path} differs)")
-                down[:, start : start + rank] = a.T
-                up[start : start + rank] = b.T
-            start += rank
+    def _set(self, path: str, adapters: Sequence[AdapterWeights], places: Sequence[slice]) -> None:
+        if path not in self._wrapped:
+            self._wrapped[path] = self._wrap(path)
+        outputs, inputs = self._shapes[path]
+        ranks = places[-1].stop if places else 0
+        down, up = torch.zeros(inputs, ranks), torch.zeros(ranks, outputs)
+        for adapter, place in zip(adapters, places, strict=True):
+            if path in adapter.layers:
+                a, b = adapter.layers[path]
+                down[:, place], up[place] = a.T, b.T
+        self._wrapped[path].hold(down, up)
+
+    def _wrap(self, path: str) -> "_LoraLinear":
         parent, _, attribute = path.rpartition(".")
-        wrapped = _LoraLinear(base, down.to(device, dtype), up.to(device, dtype), self)
-        setattr(modules[parent], attribute, wrapped)
-        self._table = self._table.to(device, dtype)
+        wrapped = _LoraLinear(self._model.get_submodule(path), self)
+        setattr(self._model.get_submodule(parent), attribute, wrapped)
+        return wrapped
 
 
 class _LoraLinear(nn.Module):
-    def __init__(self, base: nn.Module, down: Tensor, up: Tensor, bank: LoraBank) -> None:
+    def __init__(self, base: Any, bank: LoraBank) -> None:
         super().__init__()
         self.base = base
-        self._down = down
-        self._up = up
         self._bank = bank
+        self.device = base.weight.device
+        self.dtype = base.weight.dtype if base.weight.dtype.is_floating_point else torch.bfloat16
+        self._down = self._up = torch.zeros(0)
+
+    def hold(self, down: Tensor, up: Tensor) -> None:
+        """Take the matrices of all adapters: (inputs, ranks) and (ranks, outputs)."""
+        self._down, self._up = down.to(self.device, self.dtype), up.to(self.device, self.dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.base(x)
         mask = self._bank.mask
         return y if mask is None else y + ((x @ self._down) * mask) @ self._up
-
-
-def _read_adapter(folder: Path, name: str) -> tuple[dict[str, tuple[Tensor, Tensor]], int]:
-    """(A, scaled B) by module path, in float32, and the rank."""
-    try:
-        config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-        tensors = load_file(folder / "adapter_model.safetensors")
-        rank, alpha = int(config["r"]), float(config["lora_alpha"])
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"cannot read the adapter {name} in {folder}: {error}") from error
-    unusual = [key for key in ("use_dora", "modules_to_save", "rank_pattern", "alpha_pattern") if config.get(key)]
-    if unusual or config.get("bias", "none") != "none":
-        raise DataError(f"the adapter {name} uses {', '.join(unusual) or 'bias'}, which cannot be served")
-    scale = alpha / rank**0.5 if config.get("use_rslora") else alpha / rank
-    weights = {}
-    for key, tensor in tensors.items():
-        if key.endswith(".lora_A.weight"):
-            path = key.removeprefix("base_model.model.").removesuffix(".lora_A.weight")
-            other = tensors.get(key.replace(".lora_A.", ".lora_B."))
-            if other is None or tensor.shape[0] != rank:
-                raise DataError(f"the adapter {name} is damaged at {path}")
-            weights[path] = tensor.float(), other.float() * scale
-    if not weights or not any(b.any() for _, b in weights.values()):
-        raise DataError(f"the adapter {name} changes nothing; it would be served as the base")
-    if not all(a.isfinite().all() and b.isfinite().all() for a, b in weights.values()):
-        raise DataError(f"the adapter {name} holds numbers that are not finite; train it again")
-    return weights, rank

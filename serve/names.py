@@ -7,6 +7,11 @@ from flywheel.records import BASE
 from flywheel.workspace import ROLES
 
 
+def listed(adapters: Sequence[str]) -> tuple[str, ...]:
+    """All names that may be asked for: the base, each role, and each version."""
+    return (BASE, *dict.fromkeys(name.partition("@")[0] for name in adapters), *adapters)
+
+
 def resolve_model(name: str, adapters: Sequence[str]) -> str:
     """What answers a request for `name`: one of `adapters` (`role@version`), or `base`.
 

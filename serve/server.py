@@ -8,9 +8,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from flywheel.engines import Engine
+from flywheel.config import Config
 from flywheel.errors import InfrastructureError, InputError
+
+if TYPE_CHECKING:
+    from .roster import Roster
 
 _START_TIMEOUT = 600.0
 """Seconds that a server may take to load its model."""
@@ -33,15 +37,21 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def run(engine: Engine, listener: socket.socket, max_tokens: int, token: str, concurrency: int) -> None:
-    """Serve until interrupted."""
+def run(roster: "Roster", listener: socket.socket, config: Config, token: str) -> None:
+    """Serve until interrupted; then no request is taken any more, and those in flight are finished."""
     import uvicorn
 
     from .app import create_app
+    from .gateway import Gateway
 
-    app = create_app(engine, default_max_tokens=max_tokens, token=token, threads=concurrency)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
-    server.run(sockets=[listener])
+    settings = config.serve
+    limit = settings.max_tokens or config.engine.context
+    gateway = Gateway(roster, min(config.engine.max_tokens, limit), limit, settings.queue)
+    app = create_app(gateway, token, int(settings.request_megabytes * (1 << 20)))
+    options = uvicorn.Config(
+        app, log_level="warning", access_log=False, timeout_graceful_shutdown=settings.drain_seconds
+    )
+    uvicorn.Server(options).run(sockets=[listener])
 
 
 @contextlib.contextmanager

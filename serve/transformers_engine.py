@@ -2,26 +2,29 @@
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers.decoders import DecodeStream
 from torch import Tensor
 
 from flywheel.base_model import base_hash, load_model, load_tokenizer, resolve_folder
 from flywheel.chat import encode, prompt_ids, render, stop_ids
 from flywheel.config import EngineConfig
-from flywheel.engines import Completion, CompletionRequest
-from flywheel.engines.scripted import cut_at_stop
-from flywheel.errors import ContextExceeded, DataError, FlywheelError, InfrastructureError, InputError
+from flywheel.engines import Completion, CompletionRequest, TokenLogprob, Watch
+from flywheel.engines.text import Pieces, cut_at_stop
+from flywheel.errors import Cancelled, ContextExceeded, FlywheelError, InfrastructureError, InputError
 from flywheel.records import BASE
-from flywheel.workspace import processors, read_card
+from flywheel.workspace import processors
 
+from .adapters import check_base, read_adapter
 from .lanes import ATTENTION, Feed, Lanes, LaneView, Prefix
 from .multi_lora import LoraBank
-from .names import resolve_model
+from .names import listed, resolve_model
+from .sampling import Draw, next_tokens, token_logprob
 
 _PREFIX_BYTES = 1 << 30
 """Memory for prefixes of conversations that may go on."""
@@ -40,9 +43,14 @@ class _Job:
     ids: list[int]
     """Prompt, then what was generated."""
     prompt_tokens: int
-    generator: torch.Generator | None
+    draw: Draw
+    watch: Watch
+    pieces: Pieces | None = None
+    """Hands the text on, if anybody watches it."""
+    decoder: DecodeStream = field(default_factory=lambda: DecodeStream(skip_special_tokens=False))
     cached: int = 0
     """Tokens whose keys and values lie in the lane."""
+    logprobs: list[TokenLogprob] = field(default_factory=list)
     done: threading.Event = field(default_factory=threading.Event)
     completion: Completion | None = None
     error: Exception | None = None
@@ -50,6 +58,22 @@ class _Job:
     @property
     def generated(self) -> list[int]:
         return self.ids[self.prompt_tokens :]
+
+
+class _Loading:
+    """Adapters that are to be served from now on."""
+
+    def __init__(self, adapters: dict[str, Path]) -> None:
+        self._adapters = adapters
+        self.error: Exception | None = None
+        self.done = threading.Event()
+
+    def run(self, take: Callable[[dict[str, Path]], None]) -> None:
+        try:
+            take(self._adapters)
+        except Exception as error:  # told to the caller of load
+            self.error = error
+        self.done.set()
 
 
 def open_engine(config: EngineConfig, adapters: dict[str, Path]) -> "TransformersEngine":
@@ -60,12 +84,11 @@ def open_engine(config: EngineConfig, adapters: dict[str, Path]) -> "Transformer
         DataError: when an adapter belongs to another base or is damaged.
     """
     folder = resolve_folder(config.model)
-    fingerprint = base_hash(folder)
-    for name, path in adapters.items():
-        card = read_card(path)
-        if card.base_hash != fingerprint:
-            raise DataError(f"{name} was trained on {card.base}, and {config.model} has other weights: train it again")
-    return TransformersEngine(lambda: load_model(folder, config.dtype), load_tokenizer(folder), adapters, config)
+    check_base(adapters, base_hash(folder), config.model)
+    quantize = config.quantize == "nf4"
+    return TransformersEngine(
+        lambda: load_model(folder, config.dtype, quantize), load_tokenizer(folder), adapters, config
+    )
 
 
 class TransformersEngine:
@@ -83,7 +106,12 @@ class TransformersEngine:
         self, load: Callable[[], Any], tokenizer: Any, adapters: dict[str, Path], config: EngineConfig
     ) -> None:
         self._tokenizer = tokenizer
-        self._adapters = tuple(adapters)
+        self._adapters: tuple[str, ...] = ()
+        self._folders: dict[str, Path] = {}
+        """Of the adapters in memory: those that are served, and those that running requests began with."""
+        self._loads = threading.Lock()
+        """One at a time."""
+        self._loading: _Loading | None = None
         self._prefixes: OrderedDict[tuple[str, str], Prefix] = OrderedDict()
         self._waiting: deque[_Job] = deque()
         self._active: list[_Job] = []
@@ -116,7 +144,8 @@ class TransformersEngine:
             torch.set_num_threads(config.threads or processors())
         model.set_attn_implementation(ATTENTION)
         self._model = model.eval()
-        self._bank = LoraBank(model, adapters)
+        self._bank = LoraBank(model)
+        self._take(adapters)
         self._stop_ids = stop_ids(self._tokenizer, model.generation_config)
         self._context = min(config.context, model.config.max_position_embeddings)
         self._lanes = Lanes(model.config, config.batch, self._context, model.dtype, model.device)
@@ -124,20 +153,23 @@ class TransformersEngine:
 
     def models(self) -> tuple[str, ...]:
         """The base, each role, and each version."""
-        roles = dict.fromkeys(name.partition("@")[0] for name in self._adapters)
-        return (BASE, *roles, *self._adapters)
+        return listed(self._adapters)
 
-    def complete(self, request: CompletionRequest) -> Completion:
+    def complete(self, request: CompletionRequest, watch: Watch | None = None) -> Completion:
         """See Engine."""
-        model = resolve_model(request.model, self._adapters)
-        ids = prompt_ids(self._tokenizer, request.messages)
+        messages = request.messages
+        ids = prompt_ids(self._tokenizer, messages) if messages else encode(self._tokenizer, request.prompt)
+        if not ids:
+            raise InputError("there is nothing to complete: the prompt is empty")
         if len(ids) >= self._context:
             raise ContextExceeded(f"the prompt has {len(ids)} tokens, the context is {self._context} (engine.context)")
-        generator = torch.Generator().manual_seed(request.seed) if request.temperature > 0 else None
-        job = _Job(request, model, ids, len(ids), generator)
+        watch = watch or Watch()
+        pieces = Pieces(watch.text, request.stop) if watch.text else None
         with self._wake:
             if self._closed:
                 raise InfrastructureError("the engine is closed")
+            model = resolve_model(request.model, self._adapters)
+            job = _Job(request, model, ids, len(ids), Draw.of(request), watch, pieces)
             self._waiting.append(job)
             self._wake.notify()
         job.done.wait()
@@ -146,6 +178,28 @@ class TransformersEngine:
         if job.completion is None:
             raise InfrastructureError(f"the engine failed: {job.error}") from job.error
         return job.completion
+
+    def load(self, adapters: Mapping[str, Path]) -> None:
+        """See Engine. Done on the engine's thread, between two steps."""
+        loading = _Loading(dict(adapters))
+        with self._loads:
+            with self._wake:
+                if self._closed:
+                    raise InfrastructureError("the engine is closed")
+                self._loading = loading
+                self._wake.notify()
+            loading.done.wait()
+        if loading.error:
+            raise loading.error
+
+    def _take(self, adapters: dict[str, Path]) -> None:
+        """Hold these adapters, and those that running requests began with."""
+        used = {job.model for job in (*self._active, *self._waiting)} & set(self._folders)
+        folders = adapters | {name: self._folders[name] for name in used}
+        self._bank.load([read_adapter(folder, name) for name, folder in folders.items()])
+        self._adapters, self._folders = tuple(adapters), folders
+        for key in [key for key in self._prefixes if key[0] not in (BASE, *folders)]:
+            del self._prefixes[key]
 
     def close(self) -> None:
         """Stop the engine's thread; waiting requests fail."""
@@ -157,14 +211,21 @@ class TransformersEngine:
     def _serve(self) -> None:
         while True:
             with self._wake:
-                while not self._waiting and not self._active and not self._closed:
+                while not (self._waiting or self._active or self._closed or self._loading):
                     self._wake.wait()
                 if self._closed:
-                    self._fail([*self._active, *self._waiting], InfrastructureError("the engine was closed"))
+                    closed = InfrastructureError("the engine was closed")
+                    self._fail([*self._active, *self._waiting, *([self._loading] if self._loading else [])], closed)
                     return
+                if self._loading:
+                    self._loading.run(self._take)
+                    self._loading = None
+                self._drop_cancelled()
                 while self._waiting and len(self._active) < self._batch:
                     self._active.append(self._waiting.popleft())
                     self._restore(len(self._active) - 1)
+            if not self._active:
+                continue
             try:
                 with torch.inference_mode():
                     self._step()
@@ -172,7 +233,16 @@ class TransformersEngine:
                 self._fail(self._active, error)
                 self._active.clear()
 
-    def _fail(self, jobs: list[_Job], error: Exception) -> None:
+    def _drop_cancelled(self) -> None:
+        gone = [job for job in (*self._active, *self._waiting) if job.watch.cancelled]
+        for job in gone:
+            if job in self._waiting:
+                self._waiting.remove(job)
+            else:
+                self._leave(self._active.index(job))
+        self._fail(gone, Cancelled("the request was cancelled"))
+
+    def _fail(self, jobs: Sequence["_Job | _Loading"], error: Exception) -> None:
         for job in jobs:
             job.error = error
             job.done.set()
@@ -200,15 +270,27 @@ class TransformersEngine:
         ready = [
             row for row, feed in enumerate(feeds) if self._active[feed.lane].cached == len(self._active[feed.lane].ids)
         ]
-        if not ready:
-            return
-        lanes = [feeds[row].lane for row in ready]
+        if ready:
+            self._sample(feeds, hidden, view, ready)
+
+    def _sample(self, feeds: list[Feed], hidden: Tensor, view: LaneView, ready: list[int]) -> None:
+        """Choose the next token of those whose prompt has been read, and finish those that have ended.
+
+        Args:
+            hidden: shape (1, tokens, width).
+            ready: their places among the feeds.
+        """
+        jobs = [self._active[feeds[row].lane] for row in ready]
         logits = self._model.lm_head(hidden[0, view.last[ready]]).float()
-        for lane, token in zip(lanes, _next_tokens(logits, [self._active[lane] for lane in lanes]), strict=True):
-            self._active[lane].ids.append(token)
-        for lane in reversed(lanes):
-            if completion := self._completion(self._active[lane]):
-                self._finish(lane, completion)
+        for row, (job, token) in enumerate(zip(jobs, next_tokens(logits, [job.draw for job in jobs]), strict=True)):
+            job.ids.append(token)
+            if job.request.logprobs is not None and token not in self._stop_ids:
+                job.logprobs.append(token_logprob(logits[row], token, job.request.logprobs, self._tokenizer))
+        for job in jobs:
+            if completion := self._completion(job):
+                self._finish(job, completion)
+            elif job.pieces and (text := job.decoder.step(self._tokenizer.backend_tokenizer, job.ids[-1])):
+                job.pieces.add(text)
 
     def _completion(self, job: _Job) -> Completion | None:
         """The completion, if it has ended."""
@@ -221,20 +303,26 @@ class TransformersEngine:
         text, stop = cut_at_stop(self._tokenizer.decode(job.generated[:count]), job.request.stop)
         return Completion(
             text=text, finish_reason="stop" if ended or stopped else "length", prompt_tokens=job.prompt_tokens,
-            completion_tokens=len(job.generated), model=job.model, stop=stop,
+            completion_tokens=len(job.generated), model=job.model, stop=stop, logprobs=tuple(job.logprobs),
         )  # fmt: skip
 
-    def _finish(self, lane: int, completion: Completion) -> None:
-        """Answer a request, keep its sequence for the session's next one, and close the gap in the lanes."""
-        job = self._active[lane]
+    def _finish(self, job: _Job, completion: Completion) -> None:
+        """Answer a request, and keep its sequence for the session's next one."""
+        lane = self._active.index(job)
         if job.request.session:
             self._remember(_session_key(job), self._lanes.save(lane, job.ids[: job.cached]))
-        moved = self._active.pop()
-        if moved is not job:
-            self._lanes.move(len(self._active), lane, moved.cached)
-            self._active[lane] = moved
+        self._leave(lane)
+        if job.pieces:
+            job.pieces.end(completion.text)
         job.completion = completion
         job.done.set()
+
+    def _leave(self, lane: int) -> None:
+        """Close the gap that a sequence leaves in the lanes."""
+        last = self._active.pop()
+        if lane < len(self._active):
+            self._lanes.move(len(self._active), lane, last.cached)
+            self._active[lane] = last
 
     def _restore(self, lane: int) -> None:
         """Load the longest known prefix into a new sequence's lane; at least one token is left to read."""
@@ -249,7 +337,7 @@ class TransformersEngine:
 
     def _keep_system_prompt(self, lane: int, job: _Job) -> None:
         key = _system_key(job)
-        if key in self._prefixes or job.request.messages[0].role != "system":
+        if key in self._prefixes or not job.request.messages or job.request.messages[0].role != "system":
             return
         system = encode(self._tokenizer, render(self._tokenizer, job.request.messages[:1], generate=False))
         if system == job.ids[: len(system)]:
@@ -270,25 +358,4 @@ def _session_key(job: _Job) -> tuple[str, str]:
 
 
 def _system_key(job: _Job) -> tuple[str, str]:
-    return job.model, f"system:{job.request.messages[0].content}"
-
-
-def _next_tokens(logits: Tensor, jobs: list[_Job]) -> list[int]:
-    """The likeliest token where the temperature is 0, else one drawn with the request's own seed.
-
-    Drawing by inverting the cumulative distribution needs one uniform number per row, so the rows of a batch are drawn
-    together and still do not depend on each other.
-
-    Args:
-        logits: shape (jobs, vocabulary), float32.
-    """
-    tokens: list[int] = logits.argmax(-1).tolist()
-    drawn = [row for row, job in enumerate(jobs) if job.generator is not None]
-    if drawn:
-        temperatures = torch.tensor([[jobs[row].request.temperature] for row in drawn], device=logits.device)
-        cumulative = (logits[drawn] / temperatures).softmax(-1).cumsum(-1)
-        uniform = torch.cat([torch.rand(1, 1, generator=jobs[row].generator) for row in drawn]).to(logits.device)
-        found = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).clamp(max=logits.shape[1] - 1)
-        for row, token in zip(drawn, found[:, 0].tolist(), strict=True):
-            tokens[row] = token
-    return tokens
+    return job.model, f"system:{job.request.messages[0].content if job.request.messages else ''}"

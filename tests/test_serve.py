@@ -20,14 +20,17 @@ from safetensors.torch import load_file, save_file
 from flywheel.base_model import base_hash, load_model, load_tokenizer
 from flywheel.chat import prompt_ids
 from flywheel.config import EngineConfig
-from flywheel.engines import Completion, CompletionRequest, Engine, open_engine
+from flywheel.engines import Completion, CompletionRequest, Engine, Watch, open_engine
 from flywheel.engines.scripted import ScriptedEngine
 from flywheel.errors import ContextExceeded, DataError, InfrastructureError, InputError
 from flywheel.files import sha256
 from flywheel.records import AdapterCard, Message
 from serve.app import create_app
+from serve.gateway import Gateway
 from serve.names import resolve_model
 from serve.openai_engine import OpenAIEngine
+from serve.roster import Roster
+from serve.sampling import Draw, next_tokens
 from serve.server import bind
 
 ROLES = ("supervisor", "wiki_search", "page_search")
@@ -199,7 +202,7 @@ def test_adapters_that_cannot_be_right_are_refused(qwen2: Path, llama: Path, tmp
     _damage(folder, to=lambda tensor: tensor * float("nan"))
     refused(folder, "not finite")
     folder = make_adapter(tmp_path / "shape", qwen2, "supervisor", 1, 0)
-    _damage(folder, to=lambda tensor: torch.ones(tensor.shape[0], tensor.shape[1] + 1))
+    _damage(folder, to=lambda t: torch.ones(t.shape[0], t.shape[1] + 1) if t.shape[0] == 4 else t)
     refused(folder, "another size")
     folder = make_adapter(tmp_path / "changed", qwen2, "supervisor", 1, 0)
     save_file(load_file(folder / "adapter_model.safetensors"), folder / "adapter_model.safetensors", {"a": "b"})
@@ -219,9 +222,11 @@ def gateway() -> Iterator[Callable[..., str]]:
     """Starts the gateway over an engine on a free port; gives its URL."""
     servers: list[tuple[uvicorn.Server, threading.Thread]] = []
 
-    def start(engine: Engine, **options: Any) -> str:
+    def start(engine: Engine | Roster, token: str = "", request_bytes: int = 8 << 20, **options: Any) -> str:
         listener = bind("127.0.0.1", 0)
-        server = uvicorn.Server(uvicorn.Config(create_app(engine, **options), log_level="error"))
+        roster = engine if isinstance(engine, Roster) else Roster(engine)
+        app = create_app(Gateway(roster, **options), token, request_bytes)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         servers.append((server, thread))
@@ -268,7 +273,7 @@ def test_streaming_follows_the_protocol(gateway: Callable[..., str]) -> None:
     )
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices).startswith("base|Hi")
     reasons = [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices]
-    assert reasons == [None, None, "stop"]
+    assert set(reasons[:-1]) == {None} and reasons[-1] == "stop"
     assert chunks[-1].choices == [] and chunks[-1].usage is not None
     raw = httpx.post(
         str(client.base_url) + "chat/completions",
@@ -318,8 +323,8 @@ class _Listing(ScriptedEngine):
     def models(self) -> tuple[str, ...]:
         return ("base", "supervisor", "supervisor@3")
 
-    def complete(self, request: CompletionRequest) -> Completion:
-        completion = super().complete(request)
+    def complete(self, request: CompletionRequest, watch: Watch | None = None) -> Completion:
+        completion = super().complete(request, watch)
         return completion.model_copy(
             update={"model": "supervisor@3" if request.model == "supervisor" else request.model}
         )
@@ -455,18 +460,16 @@ def test_a_port_in_use_is_named() -> None:
 
 
 def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
-    from serve.transformers_engine import _Job, _next_tokens
-
     likely = torch.tensor([0.5, 0.3, 0.15, 0.05])
-    jobs = [
-        _Job(request("x", temperature=0.5), "base", [1], 1, torch.Generator().manual_seed(seed)) for seed in range(3)
-    ]
-    greedy = _Job(request("x"), "base", [1], 1, None)
-    logits = (likely.log() * 0.5).repeat(4, 1)
-    drawn = [_next_tokens(logits, [*jobs, greedy]) for _ in range(1500)]
+    draws = [Draw.of(request("x", temperature=0.5, seed=seed)) for seed in range(3)]
+    greedy, nucleus = Draw.of(request("x")), Draw.of(request("x", temperature=0.5, top_p=0.7))
+    logits = (likely.log() * 0.5).repeat(5, 1)
+    drawn = [next_tokens(logits, [*draws, greedy, nucleus]) for _ in range(1500)]
     counts = torch.bincount(torch.tensor([token for row in drawn for token in row[:3]]), minlength=4) / 4500
     assert torch.allclose(counts, likely, atol=0.03)
     assert {row[3] for row in drawn} == {0}
+    kept = torch.bincount(torch.tensor([row[4] for row in drawn]), minlength=4) / 1500
+    assert torch.allclose(kept, torch.tensor([0.625, 0.375, 0, 0]), atol=0.05)  # 0.5 and 0.3 reach 0.7
 
 
 @pytest.fixture(scope="module")

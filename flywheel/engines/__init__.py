@@ -1,5 +1,5 @@
 """What completes messages: the protocol, how an engine is opened, and the scripted engine."""
 
-from flywheel.engines.base import Completion, CompletionRequest, Engine, open_engine
+from flywheel.engines.base import Completion, CompletionRequest, Engine, TokenLogprob, Watch, open_engine
 
-__all__ = ["Completion", "CompletionRequest", "Engine", "open_engine"]
+__all__ = ["Completion", "CompletionRequest", "Engine", "TokenLogprob", "Watch", "open_engine"]

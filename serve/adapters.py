@@ -1,0 +1,134 @@
+"""Adapters before they are served: their weights, and what cannot be right about them, whatever the engine."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from flywheel.base_model import base_hash, resolve_folder
+from flywheel.errors import DataError
+from flywheel.workspace import read_card
+
+UNSERVABLE = ("use_dora", "modules_to_save", "rank_pattern", "alpha_pattern", "trainable_token_indices")
+"""Settings of PEFT under which a LoRA is more than A and B matrices of one rank."""
+
+
+@dataclass(frozen=True)
+class AdapterWeights:
+    """A LoRA: for each linear layer by its path, A of shape (rank, inputs) and scaled B of shape (outputs, rank)."""
+
+    name: str
+    rank: int
+    layers: Mapping[str, tuple[Tensor, Tensor]]
+
+
+def read_adapter(folder: Path, name: str) -> AdapterWeights:
+    """The weights of an adapter, in float32, the scale in B.
+
+    Raises:
+        DataError: when it cannot be read or served, is not finite, or changes nothing.
+    """
+    try:
+        config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        tensors = load_file(folder / "adapter_model.safetensors")
+        rank, alpha = int(config["r"]), float(config["lora_alpha"])
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise DataError(f"cannot read the adapter {name} in {folder}: {error}") from error
+    unusual = [key for key in UNSERVABLE if config.get(key)]
+    if unusual or config.get("bias", "none") != "none":
+        raise DataError(f"the adapter {name} uses {', '.join(unusual) or 'bias'}, which cannot be served")
+    scale = alpha / rank**0.5 if config.get("use_rslora") else alpha / rank
+    layers = {}
+    for key, a in tensors.items():
+        if key.endswith(".lora_A.weight"):
+            path = key.removeprefix("base_model.model.").removesuffix(".lora_A.weight")
+            b = tensors.get(key.replace(".lora_A.", ".lora_B."))
+            if b is None or a.shape[0] != rank or b.shape[1] != rank:
+                raise DataError(f"the adapter {name} is damaged at {path}")
+            layers[path] = a.float(), b.float() * scale
+    if not any(a.any() and b.any() for a, b in layers.values()):
+        raise DataError(f"the adapter {name} changes nothing; it would be served as the base")
+    if not all(a.isfinite().all() and b.isfinite().all() for a, b in layers.values()):
+        raise DataError(f"the adapter {name} holds numbers that are not finite; train it again")
+    return AdapterWeights(name, rank, layers)
+
+
+def check_fit(adapter: AdapterWeights, shapes: Mapping[str, tuple[int, int]]) -> None:
+    """Whether every layer that an adapter changes is there in the base, and has its size.
+
+    Args:
+        shapes: (outputs, inputs) of the base's linear layers, by path.
+
+    Raises:
+        DataError: names the first layer that does not fit.
+    """
+    for path, (a, b) in adapter.layers.items():
+        if path not in shapes:
+            raise DataError(f"{adapter.name} changes {path}, which this base does not have: it is another base's")
+        if shapes[path] != (b.shape[0], a.shape[1]):
+            raise DataError(f"{adapter.name} was made for a base of another size ({path} differs)")
+
+
+def linear_shapes(model: nn.Module) -> dict[str, tuple[int, int]]:
+    """(outputs, inputs) of a model's linear layers, by path; in 4 bits they tell the sizes that they stand for."""
+    found = {}
+    for path, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            found[path] = (module.out_features, module.in_features)
+    return found
+
+
+def shapes_of(folder: Path) -> dict[str, tuple[int, int]]:
+    """The same for a model in a folder, without its weights."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model: Any = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+    return linear_shapes(model)
+
+
+def check_base(adapters: Mapping[str, Path], fingerprint: str, model: str) -> None:
+    """Whether adapters were trained on the base with this fingerprint.
+
+    Args:
+        model: the base's name, for the error.
+
+    Raises:
+        DataError: names the first that was not, or whose card or weights are damaged.
+    """
+    for name, folder in adapters.items():
+        card = read_card(folder)
+        if card.base_hash != fingerprint:
+            raise DataError(f"{name} was trained on {card.base}, and {model} has other weights: train it again")
+
+
+def sift(adapters: Mapping[str, Path], model: str) -> dict[str, str]:
+    """The adapters that must not be served on a base, each with the reason.
+
+    Raises:
+        InputError: when there is no such base.
+    """
+    if not adapters:
+        return {}
+    base = resolve_folder(model)
+    fingerprint, shapes = base_hash(base), shapes_of(base)
+    refused: dict[str, str] = {}
+    for name, folder in adapters.items():
+        try:
+            check_base({name: folder}, fingerprint, model)
+            check_fit(read_adapter(folder, name), shapes)
+        except DataError as error:
+            refused[name] = str(error)
+    return refused
+
+
+def without(adapters: Mapping[str, Path], names: Iterable[str]) -> dict[str, Path]:
+    """The adapters but the named ones."""
+    barred = set(names)
+    return {name: folder for name, folder in adapters.items() if name not in barred}
