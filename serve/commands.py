@@ -37,11 +37,15 @@ def serve(
     Clients must send the token in the environment variable FLYWHEEL_API_KEY, if it is set.
     """
     from .adapters import sift
+    from .choice import choose_engine
     from .roster import Roster
 
     workspace = open_workspace(context)
     config = workspace.config
     settings = engine_config(config.engine, engine)
+    if settings.kind == "auto":
+        settings, reason = choose_engine(settings)
+        click.echo(f"engine {settings.kind}: {reason}", err=True)
     if settings.kind == "openai":
         raise InputError("serve needs an engine that runs here: transformers, llamacpp or vllm")
     token = os.environ.get(settings.api_key_env, "")

@@ -71,7 +71,7 @@ class VllmEngine:
         try:
             completion = self._client.complete(request.model_copy(update={"model": name}), watch)
         except InfrastructureError as error:
-            if self._child.poll() is None:
+            if not self._has_ended():
                 raise
             raise InfrastructureError(f"vllm has ended: {self._last_words()}") from error
         return completion.model_copy(update={"model": name})
@@ -168,6 +168,14 @@ class VllmEngine:
             self._restarts += 1
             self._client.close()
             self._start()
+
+    def _has_ended(self) -> bool:
+        """Whether it is gone; its end is known a moment after its last connection broke."""
+        try:
+            self._child.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def _post(self, path: str, body: dict[str, str]) -> None:
         self._keep_running()

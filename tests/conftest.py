@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,15 @@ def qwen2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny random Llama model with another chat template."""
     return _make_model(tmp_path_factory.mktemp("llama"), "llama")
+
+
+@pytest.fixture
+def gateway() -> Iterator[Callable[..., str]]:
+    """Starts the gateway over an engine; gives its URL. It takes what `running_gateway` takes."""
+    from .servers import running_gateway
+
+    with ExitStack() as stack:
+        yield lambda *arguments, **options: stack.enter_context(running_gateway(*arguments, **options))
 
 
 @pytest.fixture

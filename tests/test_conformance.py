@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import uvicorn
 
 from flywheel.base_model import load_tokenizer
 from flywheel.chat import prompt_ids
@@ -18,14 +17,12 @@ from flywheel.engines import Engine, Watch, open_engine
 from flywheel.errors import Cancelled, ContextExceeded, DataError, InputError
 from flywheel.records import Message
 from flywheel.workspace import read_card
-from serve.app import create_app
-from serve.gateway import Gateway
 from serve.openai_engine import OpenAIEngine
 from serve.roster import Roster
-from serve.server import bind
 
 from .adapters import ROLES, make_adapter, reference_logprobs, reference_text, request
 from .gguf_models import write_gguf
+from .servers import running_gateway
 
 CANARIES = ("Where is the Eiffel Tower?", "Name a river of Hungary, and say how long it is.")
 TOLERANCE = 0.02
@@ -228,17 +225,12 @@ def test_adapters_are_changed_while_requests_run(served: Served) -> None:
 @contextmanager
 def _gateway(engine: Engine, adapters: dict[str, Path]) -> Iterator[Engine]:
     """Our own client of our own gateway over an engine."""
-    listener = bind("127.0.0.1", 0)
     roster = Roster(engine, cards={name: read_card(path) for name, path in adapters.items()})
-    server = uvicorn.Server(uvicorn.Config(create_app(Gateway(roster)), log_level="error"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    client = OpenAIEngine(f"http://127.0.0.1:{listener.getsockname()[1]}/v1", "", timeout=60, model="base")
-    client.refresh_models()
-    yield client
-    client.close()
-    server.should_exit = True
-    thread.join(20)
+    with running_gateway(roster) as url:
+        client = OpenAIEngine(url, "", timeout=60, model="base")
+        client.refresh_models()
+        yield client
+        client.close()
 
 
 def _whole(text: str) -> str:

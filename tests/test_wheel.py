@@ -127,25 +127,6 @@ def test_no_workspace_here(tmp_path: Path) -> None:
     assert 'model = "Qwen/Qwen2.5-7B-Instruct"' in flywheel("-w", tmp_path / "new", "config")
 
 
-def test_a_server_ends_with_its_parent_and_on_a_signal(qwen2: Path, make_workspace: Callable[..., Workspace]) -> None:
-    workspace = make_workspace(qwen2)
-    ready = workspace.folder / "ready"
-    command = [sys.executable, "-m", "flywheel", "-w", str(workspace.folder), "serve", "--port", "0"]
-    for ending in ("parent", "signal"):
-        child = subprocess.Popen([*command, "--ready-file", str(ready)], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-        deadline = time.monotonic() + 120
-        while not ready.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert ready.exists()
-        ready.unlink()
-        assert child.stdin is not None
-        if ending == "parent":
-            child.stdin.close()
-        else:
-            child.send_signal(signal.SIGTERM)
-        child.wait(timeout=30)
-
-
 def test_the_demo_goes_on_where_it_was_stopped(qwen2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from flywheel import demo as module
 
