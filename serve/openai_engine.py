@@ -49,8 +49,7 @@ def open_engine(config: EngineConfig, adapters: dict[str, Path]) -> "OpenAIEngin
 class OpenAIEngine:
     """Sends requests over HTTP.
 
-    Roles that the server does not list are asked for under the configured model name, so that a plain server with one
-    model plays all roles.
+    Roles that the server does not list are played by the configured model, by `base`, or by a plain server's only model.
 
     Args:
         names: the server's name for a role or a version, where it is another.
@@ -185,6 +184,8 @@ class OpenAIEngine:
             raise InputError(f"{self._url} does not serve {model}; it serves {', '.join(self._models)}")
         if self._model in self._models:
             return self._model
+        if BASE in self._models:
+            return BASE
         if len(self._models) == 1:
             return self._models[0]
         raise InputError(f"{self._url} serves {', '.join(self._models)}; say which to use with -o engine.model=NAME")

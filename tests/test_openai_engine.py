@@ -32,7 +32,7 @@ class _Listing(ScriptedEngine):
 
 def test_our_client_and_our_gateway_lose_nothing(gateway: Callable[..., str]) -> None:
     engine = _Listing(lambda request: "Thought: x\n<code>\nprint(1)\n</code> and more")
-    client = OpenAIEngine(gateway(engine), "", timeout=10, model="base")
+    client = OpenAIEngine(gateway(engine), "", timeout=10, model="a hub id that no server lists")
     client.refresh_models()
     completion = client.complete(request("Go", "supervisor", stop=("</code>",)))
     assert completion.text == "Thought: x\n<code>\nprint(1)\n"

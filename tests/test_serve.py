@@ -1,6 +1,9 @@
 """`flywheel serve` as a process: how it starts, what it says, how it ends."""
 
 import json
+import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -21,6 +24,8 @@ from flywheel.workspace import Workspace
 from serve import choice
 
 from .adapters import make_adapter
+
+ROOT = Path(__file__).parent.parent
 
 
 @contextmanager
@@ -123,3 +128,32 @@ def test_auto_takes_what_suits_and_says_why(
     monkeypatch.setattr(choice, "_cuda", lambda: True)
     assert choice.choose_engine(folder)[0].kind == "vllm"
     assert choice.choose_engine(gguf)[0].kind == "transformers"
+
+
+def test_the_readmes_examples(workspace: Workspace, tmp_path: Path) -> None:
+    """The shell's lines, the Python, and the team, against a server as the README starts it."""
+    section = (ROOT / "README.md").read_text().partition("### Serving")[2].partition("\n### ")[0]
+    shell, team = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    (python,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    start, *curls = shell.replace("\\\n", " ").strip().splitlines()
+    assert start == "flywheel serve --port 8000 &"
+    (tmp_path / "questions.jsonl").write_text(json.dumps({"id": "q", "question": "Who?", "answer": "Me"}) + "\n")
+    torn = workspace.folder / "adapters" / "supervisor"
+    shutil.rmtree(torn)
+    with serving(workspace, "--port", "0") as (_, url):
+
+        def run(*command: str) -> str:
+            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+            assert done.returncode == 0, done.stdout + done.stderr
+            return done.stdout
+
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "160"}
+        here = url.removesuffix("/v1")
+        models, completion = (run("bash", "-c", line.replace("http://127.0.0.1:8000", here)) for line in curls)
+        assert '"page_search@1"' in models
+        assert json.loads(completion)["model"] == "page_search"
+        assert run(sys.executable, "-c", python.replace("http://127.0.0.1:8000", here)).strip()
+        for line in team.strip().splitlines():
+            words = shlex.split(line.replace("http://127.0.0.1:8000", here))[1:]
+            printed = run(sys.executable, "-m", "flywheel", "-w", str(workspace.folder), *words)
+            assert "page_search" in printed or "supervisor" in printed

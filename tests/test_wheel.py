@@ -93,7 +93,7 @@ def test_a_changed_setting_is_named_before_a_round_goes_on(make_workspace: Calla
     [
         (("collect", "--questions", "nowhere.jsonl"), 2, "cannot read nowhere.jsonl"),
         (("collect", "--questions", "embedded", "--limit", 1), 2, "no such model"),
-        (("collect", "--questions", "embedded", "--engine", "vllm"), 2, "unknown engine 'vllm'"),
+        (("collect", "--questions", "embedded", "--engine", "vlm"), 2, "unknown engine 'vlm'"),
         (("collect", "--questions", "embedded", "--adapter", "pilot"), 2, "unknown role"),
         (("collect", "--questions", "embedded", "--adapter", "supervisor"), 2, "supervisor has no adapter yet"),
         (("train",), 2, "either --role page_search or --all"),
