@@ -49,7 +49,7 @@ def open_engine(config: EngineConfig, adapters: dict[str, Path]) -> "OpenAIEngin
 class OpenAIEngine:
     """Sends requests over HTTP.
 
-    Roles that the server does not list are played by the configured model, by `base`, or by a plain server's only model.
+    Roles that the server does not list are played by the configured model, `base`, or a plain server's only model.
 
     Args:
         names: the server's name for a role or a version, where it is another.
