@@ -9,7 +9,7 @@ many at once, to see how much of the engine's speed collection reaches.
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,9 @@ class PlainEngine:
     def models(self) -> tuple[str, ...]:
         """What it serves."""
         return tuple(self._names.values())
+
+    def load(self, adapters: Mapping[str, Path]) -> None:
+        """It keeps those it began with."""
 
     def close(self) -> None:
         """Nothing to free."""

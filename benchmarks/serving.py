@@ -22,6 +22,7 @@ import psutil
 
 from flywheel.engines import CompletionRequest, Watch
 from flywheel.records import BASE, AgentRun, Message
+from flywheel.store import TraceStore
 from flywheel.workspace import ROLES, Workspace
 from serve.openai_engine import OpenAIEngine
 from serve.server import running
@@ -110,7 +111,7 @@ def kept_prefix(served: Fleet, runs: Sequence[AgentRun]) -> float:
 
 def memory() -> float:
     """Megabytes of all servers that run now."""
-    return sum(child.memory_full_info().pss for child in psutil.Process().children(recursive=True)) / 1e6
+    return float(sum(child.memory_full_info().pss for child in psutil.Process().children(recursive=True)) / 1e6)
 
 
 def main() -> None:
@@ -121,7 +122,7 @@ def main() -> None:
     arguments = parser.parse_args()
     workspace = Workspace(arguments.workspace)
     adapters = [name for name in workspace.adapters() if name.partition("@")[0] in ROLES]
-    with workspace.traces() as store:
+    with TraceStore(workspace.traces, read_only=True) as store:
         runs = [run for rollout in store.rollouts() for run in rollout.runs if run.calls]
     random.Random(0).shuffle(runs)
     engines = {"transformers": ["engine.kind=transformers"], "llamacpp": ["engine.kind=llamacpp"]}

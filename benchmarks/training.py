@@ -29,10 +29,10 @@ from flywheel.questions import read_questions
 from flywheel.records import Example
 from flywheel.store import TraceStore
 from flywheel.teacher import teacher_engine
+from train.model import with_adapter
 from train.optimiser import MasterAdamW
 from train.rows import tokenise
 from train.select import select
-from train.sft import with_adapter
 from train.trainer import TreeTrainer, plan_batches
 from train.tree import Tree
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flywheel.errors import InputError
+from flywheel.errors import FlywheelError, InputError
 from flywheel.exchange import FORMATS, export_rollouts, read_rollouts
 from flywheel.options import open_workspace
 from flywheel.records import Rollout, RunStatus
@@ -99,12 +99,18 @@ def import_(context: click.Context, paths: tuple[Path, ...]) -> None:
     """Read rollouts from PATHS: exported files or datasets, or other workspaces and their trace stores.
 
     What is here already is left as it is, so the same import twice changes nothing. Only a rollout that failed for want
-    of an engine or a network gives way to one that finished.
+    of an engine or a network gives way to one that finished. A bad row ends the import; the rollouts before it stay.
     """
     workspace = open_workspace(context)
     with workspace.lock("collect"), TraceStore(workspace.traces) as store:
         for path in paths:
-            counts = store.merge(read_rollouts(path))
+            before = store.count()
+            try:
+                counts = store.merge(read_rollouts(path))
+            except FlywheelError as error:
+                if new := store.count() - before:
+                    raise type(error)(f"{error}; {new} before it were imported") from error
+                raise
             click.echo(
                 f"{path}: {counts['new']} new, {counts['known']} known already, {counts['replaced']} replaced a failed "
                 f"one, {counts['differs']} differ from what is here and were left out"

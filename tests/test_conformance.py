@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flywheel.base_model import load_tokenizer
+from flywheel.base_model import load_tokenizer, resolve_folder
 from flywheel.chat import prompt_ids
 from flywheel.config import EngineConfig
 from flywheel.engines import Engine, Watch, open_engine
@@ -22,6 +22,7 @@ from serve.roster import Roster
 
 from .adapters import ROLES, make_adapter, reference_logprobs, reference_text, request
 from .gguf_models import write_gguf
+from .real_vllm import install_vllm
 from .servers import running_gateway
 
 CANARIES = ("Where is the Eiffel Tower?", "Name a river of Hungary, and say how long it is.")
@@ -44,12 +45,13 @@ class Served:
     scope="module",
     params=[
         "transformers-qwen2", "transformers-llama", "llamacpp-qwen2", "llamacpp-llama", "gateway-qwen2",
+        pytest.param("vllm-embedded", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Every engine, for both families of models."""
     kind, _, family = request.param.partition("-")
-    base = request.getfixturevalue(family)
+    base = resolve_folder("embedded") if family == "embedded" else request.getfixturevalue(family)
     folder = tmp_path_factory.mktemp("conformance")
     adapters = {f"{role}@1": make_adapter(folder, base, role, 1, seed) for seed, role in enumerate(ROLES)}
     spare = make_adapter(folder, base, "supervisor", 2, 9)
@@ -59,6 +61,10 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         if kind == "llamacpp":
             gguf = write_gguf(base, folder / "base.gguf")
             settings = settings.model_copy(update={"kind": kind, "model": str(gguf), "original": str(base)})
+        if kind == "vllm":
+            patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+            command, arguments = install_vllm(folder / "vllm"), ("--enforce-eager",)
+            settings = settings.model_copy(update={"kind": kind, "vllm": command, "vllm_arguments": arguments})
         engine = open_engine(settings, adapters)
         if kind == "gateway":
             with _gateway(engine, adapters) as client:
@@ -195,7 +201,7 @@ def test_three_roles_and_eight_clients_get_what_one_client_gets(served: Served) 
 
 def test_adapters_are_changed_while_requests_run(served: Served) -> None:
     """A new version is there at once, what runs is finished by what it began with, the old version is gone after."""
-    if not hasattr(served.engine, "_tokenizer"):
+    if isinstance(served.engine, OpenAIEngine):
         pytest.skip("a client cannot load adapters; the gateway's reload has a test of its own")
     old = request("Tell a long story.", "supervisor", max_tokens=150)
     expected = served.engine.complete(old).text

@@ -179,6 +179,15 @@ def test_what_is_exported_is_read_back_the_same(traces: Path, tmp_path: Path, na
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "other"])
 
 
+def test_a_bad_row_says_how_far_the_import_came(traces: Path, tmp_path: Path) -> None:
+    _run("-w", traces, "export", tmp_path / "all.jsonl")
+    lines = (tmp_path / "all.jsonl").read_text().splitlines()
+    (tmp_path / "torn.jsonl").write_text("\n".join([*lines[:3], lines[3][:100], *lines[4:]]))
+    _run("init", tmp_path / "other")
+    assert "3 before it were imported" in _run("-w", tmp_path / "other", "import", tmp_path / "torn.jsonl", code=2)
+    assert "9 new, 3 known" in _run("-w", tmp_path / "other", "import", tmp_path / "all.jsonl")
+
+
 def test_an_exported_dataset_opens_with_datasets(traces: Path, tmp_path: Path) -> None:
     _run("-w", traces, "export", tmp_path / "dataset", "--right")
     loaded = datasets.load_from_disk(str(tmp_path / "dataset"))
