@@ -1,32 +1,18 @@
 """The commands of the core: `init`, `config`, `evaluate` and `demo`."""
 
 import json
-import re
 import sys
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from flywheel.engines import open_engine
 from flywheel.errors import InputError
-from flywheel.evaluate import Arm, arm_store, as_json, compare, print_evaluation, run_arm
-from flywheel.files import sha256, write_text
 from flywheel.grading import GraderName, open_grader
 from flywheel.grading.pairs import read_pairs
 from flywheel.options import (
-    adapter_options,
-    engine_config,
-    engine_option,
     open_workspace,
-    question_options,
-    source_config,
-    source_options,
-    team_adapters,
-    versions_by_role,
 )
-from flywheel.questions import parse_names, read_questions
-from flywheel.records import BASE
 from flywheel.workspace import Workspace
 
 
@@ -51,59 +37,6 @@ def config(context: click.Context) -> None:
         for key, value in values.items():
             click.echo(f"{key} = {json.dumps(value, ensure_ascii=False)}")
         click.echo()
-
-
-@click.command()
-@question_options(split="test")
-@source_options
-@engine_option
-@adapter_options
-@click.option(
-    "--name", help="Name of the report; the same name resumes it. Default: one for these adapters and settings."
-)
-@click.pass_context
-def evaluate(
-    context: click.Context, questions: str, split: str, limit: int | None, shuffle: int | None,
-    names: tuple[str, ...], source: str | None, offline: bool, engine: str | None, adapters: tuple[str, ...],
-    no_adapters: bool, name: str | None,
-) -> None:  # fmt: skip
-    """Compare the base with the adapters on held-out questions: the same questions and seeds for both.
-
-    Prints exact match, F1 and match with 95% bootstrap intervals and McNemar's exact test, and keeps them in reports/.
-    """
-    workspace = open_workspace(context)
-    chosen = read_questions(questions, split, limit or 0, shuffle, parse_names(names))
-    trained = sorted({question.id for question in chosen if question.split == "train"})
-    if trained:
-        click.echo(f"warning: {len(trained)} of these questions are of the training split", err=True)
-    active, prompts = team_adapters(workspace, adapters, no_adapters)
-    if not active and not no_adapters:
-        raise InputError("there are no adapters to compare with the base; make some with: flywheel train --all")
-    configured = workspace.config
-    settings = configured.model_copy(
-        update={
-            "engine": engine_config(configured.engine, engine),
-            "source": source_config(configured.source, source, offline, questions),
-        }
-    )
-    arms = [Arm(BASE, settings, model=BASE)]
-    if active:
-        arms.append(Arm("adapters", settings, versions=versions_by_role(active), prompts=prompts))
-    name = name or f"evaluation-{sha256(*(arm.digest() for arm in arms))[:8]}"
-    if not re.fullmatch(r"[\w.-]*\w", name):
-        raise InputError(f"--name {name!r}: use letters, digits, dots and dashes")
-    folder = workspace.reports / name
-    opened = open_engine(settings.engine, active)
-    try:
-        results = {arm.name: run_arm(arm, chosen, opened, folder, workspace.cache) for arm in arms}
-    finally:
-        opened.close()
-    evaluation = compare(results, [(arms[0].name, arm.name) for arm in arms[1:]])
-    write_text(folder / "evaluation.json", as_json(evaluation))
-    print_evaluation(evaluation, Console())
-    if active:
-        click.echo(f"adapters: {', '.join(active)}")
-    click.echo(f"kept in {folder}; see rollouts with: flywheel show --store {arm_store(folder, arms[-1].name)}")
 
 
 @click.command()

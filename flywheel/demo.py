@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -19,15 +20,19 @@ from rich.console import Console
 from flywheel.base_model import resolve_folder
 from flywheel.engines import Engine, open_engine
 from flywheel.errors import InfrastructureError, InputError
-from flywheel.evaluate import Arm, arm_store, as_json, compare, print_evaluation, run_arm
+from flywheel.evaluation.arms import Arm, arm_store, run_arm
+from flywheel.evaluation.held_out import freeze
+from flywheel.evaluation.results import compare
+from flywheel.evaluation.tables import print_evaluation
 from flywheel.files import write_text
 from flywheel.progress import duration
 from flywheel.questions import read_questions
 from flywheel.records import BASE, Question
+from flywheel.registry import GateRefused, Registry
 from flywheel.stages import stage
 from flywheel.store import RolloutFilter, TraceStore
 from flywheel.teacher import teacher_engine
-from flywheel.workspace import ROLES, Workspace, processors
+from flywheel.workspace import ROLES, Workspace, processors, read_card
 
 SETTINGS = """\
 # The demo: a small model with short prompts on a CPU.
@@ -241,8 +246,13 @@ class _Demo:
             folder = self.workspace.reports / "held-out"
             results = {arm.name: run_arm(arm, questions, engine, folder, self.workspace.cache) for arm in arms}
         pairs = [(BASE, WARM), (BASE, SELF), (WARM, SELF)] + ([(CONTROL, SELF)] if self.plan.control else [])
-        self._evaluation = compare(results, pairs)
-        write_text(folder / "evaluation.json", as_json(self._evaluation, seconds=self._seconds, plan=asdict(self.plan)))
+        versions = {arm.name: arm.versions for arm in arms}
+        played = self.workspace.adapters([name for arm in arms for name in arm.versions.values()])
+        weights = {name: read_card(path).weights_hash for name, path in played.items()}
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self._evaluation = compare(results, pairs, now, versions, weights)
+        freeze(self.workspace, list(questions))
+        write_text(folder / "evaluation.json", self._evaluation.as_json(seconds=self._seconds, plan=asdict(self.plan)))
         self._example = next(
             (rollout for rollout in results[SELF] if rollout.verdict.match and len(rollout.runs) > 3), None
         )
@@ -261,10 +271,22 @@ class _Demo:
         console.print(
             f"\n{duration(spent)} in all: " + ", ".join(duration(seconds) for seconds in self._seconds.values())
         )
+        self._promote()
         if self._example:
             where = arm_store(self.workspace.reports / "held-out", SELF)
             console.print(f"One rollout as a tree: flywheel show --store {where} {self._example.id}")
         console.print(f"Serve the adapters to any OpenAI client: flywheel -w {self.workspace.folder} serve")
+
+    def _promote(self) -> None:
+        """Make active what has proved to be better: the warm start than the base, then the own round than that."""
+        registry = Registry(self.workspace)
+        for arm in (WARM, SELF):
+            if registry.active() == self._adapters(arm):
+                continue
+            try:
+                self.console.print(f"promoted: {arm}, {registry.promote(self._adapters(arm)).why}")
+            except GateRefused as error:
+                self.console.print(f"not promoted: {arm}, {error}")
 
     def _adapters(self, arm: str) -> dict[str, str]:
         return {role: f"{role}@{VERSIONS[arm]}" for role in ROLES}

@@ -1,14 +1,14 @@
 """Options that several commands share."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 
-from flywheel.config import EngineConfig, SourceConfig
-from flywheel.errors import InputError
-from flywheel.records import Prompt
+from flywheel.config import Config, EngineConfig, SourceConfig
+from flywheel.errors import DataError, InputError
+from flywheel.records import AdapterCard, Prompt
 from flywheel.workspace import Workspace, read_card
 
 Command = Callable[..., Any]
@@ -37,7 +37,7 @@ def source_options(command: Command) -> Command:
     return click.option("--source", metavar="KIND[:PATH]", help=text)(command)
 
 
-def question_options(split: str) -> Callable[[Command], Command]:
+def question_options(split: str, required: bool = True) -> Callable[[Command], Command]:
     """Which questions to take."""
 
     def add(command: Command) -> Command:
@@ -54,7 +54,7 @@ def question_options(split: str) -> Callable[[Command], Command]:
             click.option("--split", default=split, show_default=True, help="Take this split; '' takes all."),
             click.option(
                 "--questions",
-                required=True,
+                required=required,
                 metavar="FILE",
                 help="JSON Lines, JSON, CSV or Parquet, `hf:dataset[/config][:split]`, or `embedded`.",
             ),
@@ -68,19 +68,31 @@ def question_options(split: str) -> Callable[[Command], Command]:
 def adapter_options(command: Command) -> Command:
     """Which adapters to use."""
     command = click.option("--no-adapters", is_flag=True, help="Use the base for every role.")(command)
-    text = "Adapter to use, `role` or `role@version`; may be repeated. Default: the newest of every role."
+    text = "Adapter to use, `role` or `role@version`; may be repeated. Default: the active ones."
     return click.option("--adapter", "adapters", multiple=True, metavar="ROLE[@VERSION]", help=text)(command)
 
 
 def chosen_adapters(workspace: Workspace, adapters: tuple[str, ...], no_adapters: bool) -> dict[str, Path]:
-    """Adapter folders by `role@version`.
+    """Adapter folders by `role@version`: the named ones, or those that are active.
 
     Raises:
         InputError: for contradictory options or unknown adapters.
     """
+    from flywheel.registry import Registry
+
     if no_adapters and adapters:
         raise InputError("--adapter and --no-adapters exclude each other")
-    return {} if no_adapters else workspace.adapters(adapters or None)
+    if no_adapters or adapters:
+        return workspace.adapters(adapters) if adapters else {}
+    registry = Registry(workspace)
+    active, candidates = registry.folders(), registry.candidates()
+    if not active and candidates:
+        click.echo(
+            f"the base plays all roles: {', '.join(candidates.values())} are candidates. Prove them with flywheel "
+            "evaluate and flywheel promote, or name them with --adapter ROLE",
+            err=True,
+        )
+    return active
 
 
 def team_adapters(
@@ -90,17 +102,36 @@ def team_adapters(
 
     Raises:
         InputError: when the adapters were trained with another history than the team has.
+        DataError: when an active adapter is not what was promoted.
     """
     chosen = chosen_adapters(workspace, adapters, no_adapters)
-    cards = [read_card(folder) for folder in chosen.values()]
+    for reason in broken_adapters(workspace, chosen).values():
+        raise DataError(reason)
+    return chosen, {card.role: card.prompt for card in team_cards(workspace.config, chosen)}
+
+
+def broken_adapters(workspace: Workspace, chosen: Iterable[str]) -> dict[str, str]:
+    """Those of the chosen adapters that are active and not what was promoted, each with the reason."""
+    from flywheel.registry import Registry
+
+    return {name: reason for name, reason in Registry(workspace).broken().items() if name in chosen}
+
+
+def team_cards(config: Config, adapters: Mapping[str, Path]) -> list[AdapterCard]:
+    """The cards of adapters for a team that runs here.
+
+    Raises:
+        InputError: when one was trained with another history than the team has.
+    """
+    cards = [read_card(folder) for folder in adapters.values()]
     for card in cards:
-        if card.history != workspace.config.team.history:
+        if card.history != config.team.history:
             raise InputError(
                 f"{card.name} was trained with team.history={card.history}, and here it is "
-                f"{workspace.config.team.history}: add -o team.history={card.history}, or leave the adapters with "
+                f"{config.team.history}: add -o team.history={card.history}, or leave the adapters with "
                 "--no-adapters"
             )
-    return chosen, {card.role: card.prompt for card in cards}
+    return cards
 
 
 def versions_by_role(adapters: Iterable[str]) -> dict[str, str]:

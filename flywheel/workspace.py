@@ -107,6 +107,11 @@ class Workspace:
         return self.folder / "datasets"
 
     @property
+    def held_out(self) -> Path:
+        """The questions that evaluations are made on, and trainings never."""
+        return self.folder / "held-out.jsonl"
+
+    @property
     def reports(self) -> Path:
         """Tables and evaluation results."""
         return self.folder / "reports"
@@ -167,7 +172,7 @@ class Workspace:
         return max(taken, default=0) + 1
 
     def adapters(self, names: Iterable[str] | None = None) -> dict[str, Path]:
-        """Adapter folders by `role@version`: the named ones, or each role's newest.
+        """Adapter folders by `role@version`: the named ones, or each role's newest, whether or not they are active.
 
         Args:
             names: `role@version`, or a role for its newest version; None for the newest of every role.

@@ -11,7 +11,14 @@ import click
 from flywheel.engines import open_engine
 from flywheel.errors import DataError, InputError
 from flywheel.files import write_text
-from flywheel.options import adapter_options, chosen_adapters, engine_config, engine_option, open_workspace
+from flywheel.options import (
+    adapter_options,
+    broken_adapters,
+    chosen_adapters,
+    engine_config,
+    engine_option,
+    open_workspace,
+)
 
 from .server import bind, run
 
@@ -31,7 +38,7 @@ def serve(
     context: click.Context, engine: str | None, adapters: tuple[str, ...], no_adapters: bool, host: str | None,
     port: int | None, strict: bool, ready_file: Path | None,
 ) -> None:  # fmt: skip
-    """Serve the base and all adapters over OpenAI's API: the model's name is `base`, a role, or role@version.
+    """Serve the base and the active adapters over OpenAI's API: the model's name is `base`, a role, or role@version.
 
     Adapters that cannot be right are refused by name, and the others served; a role without one is played by the base.
     Clients must send the token in the environment variable FLYWHEEL_API_KEY, if it is set.
@@ -56,7 +63,7 @@ def serve(
     roster = Roster.open(
         lambda good: open_engine(settings, good),
         lambda: chosen_adapters(workspace, adapters, no_adapters),
-        lambda chosen: sift(chosen, settings.original or settings.model),
+        lambda chosen: sift(chosen, settings.original or settings.model) | broken_adapters(workspace, chosen),
     )
     try:
         _introduce(roster, strict, asked=adapters)

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from flywheel.cli import flywheel
 from flywheel.config import EngineConfig
 from flywheel.errors import FlywheelError
+from flywheel.registry import Registry
 from flywheel.workspace import Workspace
 from serve import choice
 
@@ -54,6 +55,7 @@ def workspace(qwen2: Path, make_workspace: Callable[..., Workspace]) -> Workspac
     made = make_workspace(qwen2)
     make_adapter(made.folder / "adapters", qwen2, "page_search", 1, 1)
     torn = make_adapter(made.folder / "adapters", qwen2, "supervisor", 1, 2)
+    Registry(made).force({role: f"{role}@1" for role in ("page_search", "supervisor")}, "for the test")
     (torn / "adapter_model.safetensors").write_bytes(b"torn")
     return made
 
@@ -140,6 +142,8 @@ def test_the_readmes_examples(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "questions.jsonl").write_text(json.dumps({"id": "q", "question": "Who?", "answer": "Me"}) + "\n")
     torn = workspace.folder / "adapters" / "supervisor"
     shutil.rmtree(torn)
+    (workspace.folder / "adapters" / "ledger.jsonl").unlink()
+    Registry(workspace).force({"page_search": "page_search@1"}, "for the test")
     with serving(workspace, "--port", "0") as (_, url):
 
         def run(*command: str) -> str:

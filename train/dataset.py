@@ -7,6 +7,7 @@ from typing import Literal, TypeVar
 from pydantic import ValidationError
 
 from flywheel.errors import DataError, InputError, explain
+from flywheel.evaluation.held_out import frozen_questions
 from flywheel.exchange import write_parquet
 from flywheel.files import read_jsonl, write_jsonl, write_text
 from flywheel.pictures import funnel
@@ -101,12 +102,14 @@ def _write_rows(
 
 
 def gather_held_out(workspace: Workspace, store: TraceStore, files: Iterable[str] = ()) -> HeldOut:
-    """All questions that the workspace knows to be held out: those of another split in its traces, those that its
-    evaluations were made on, and those of the files."""
+    """All questions that the workspace knows to be held out: those of another split in its traces, the frozen ones,
+    those that its evaluations were made on, and those of the files."""
     held_out = HeldOut()
     for id, text, split in store.questions():
         if split != "train":
             held_out.add(id, text)
+    for question in frozen_questions(workspace):
+        held_out.add(question.id, question.question)
     for evaluation in sorted(workspace.reports.glob("*/*.sqlite")):
         with TraceStore(evaluation, read_only=True) as evaluated:
             for id, text, _ in evaluated.questions():

@@ -1,0 +1,109 @@
+"""The teams of an evaluation, and their rollouts on the same questions with the same seeds."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flywheel.config import Config
+from flywheel.engines import Engine
+from flywheel.errors import InfrastructureError, InputError
+from flywheel.files import sha256
+from flywheel.records import BASE, Prompt, Question, Rollout
+from flywheel.stages import stage
+from flywheel.store import RolloutFilter, TraceStore
+from flywheel.workspace import ROLES
+
+ACTIVE, CANDIDATE = "active", "candidate"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A team to evaluate: who plays the roles, and with which prompts."""
+
+    name: str
+    config: Config
+    model: str = ""
+    """`base` to let the base play every role."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """`role@version` by role; a role that is missing is played by the base."""
+    prompts: dict[str, Prompt] = field(default_factory=dict)
+    """Which prompt a role gets, where not the team's."""
+
+    def digest(self) -> str:
+        """Fingerprint of everything that decides what the team answers."""
+        return sha256(
+            self.config.digest("team", "source"),
+            self.config.engine.model,
+            self.model,
+            str(self.versions),
+            str({role: prompt for role, prompt in self.prompts.items() if prompt != self.config.team.prompt} or ""),
+        )
+
+
+def parse_team(text: str, active: Mapping[str, str], candidate: Mapping[str, str]) -> dict[str, str]:
+    """The versions, by role, that a text like `active,page_search@3,supervisor=base` means.
+
+    Args:
+        text: `base`, `active` or `candidate`, then changes to single roles; changes alone are made to `active`.
+
+    Raises:
+        InputError: for anything else.
+    """
+    teams: dict[str, Mapping[str, str]] = {BASE: {}, ACTIVE: active, CANDIDATE: {**active, **candidate}}
+    first, *changes = [part.strip() for part in text.split(",")]
+    if first not in teams:
+        first, changes = ACTIVE, [first, *changes]
+    versions = dict(teams[first])
+    for change in changes:
+        found = re.fullmatch(r"(\w+)(?:@(\d+)|=base)", change)
+        if not found or found[1] not in ROLES:
+            raise InputError(
+                f"--team {text}: {change!r} is none of base, active, candidate, role@version and role=base "
+                f"(roles are {', '.join(ROLES)})"
+            )
+        versions.pop(found[1], None)
+        if found[2]:
+            versions[found[1]] = f"{found[1]}@{int(found[2])}"
+    return versions
+
+
+def swaps(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """The new team with one role played as before, or by the base: a role that harms is seen by its being away."""
+    arms: dict[str, dict[str, str]] = {}
+    for role in ROLES:
+        rest = {other: version for other, version in new.items() if other != role}
+        if role in old and old[role] != new.get(role):
+            arms[f"{role} old"] = {**rest, role: old[role]}
+        if role in new:
+            arms[f"{role} base"] = rest
+    return arms
+
+
+def run_arm(arm: Arm, questions: Sequence[Question], engine: Engine, folder: Path, cache: Path) -> list[Rollout]:
+    """Run a team on the questions at temperature 0; what an earlier call finished is not run again.
+
+    Raises:
+        InfrastructureError: when rollouts failed; the same call tries them again.
+        InputError: when the folder holds this arm's rollouts with other adapters or settings.
+    """
+    versions = {role.name: arm.versions.get(role.name, BASE) for role in stage("collect.team").WIKIPEDIA.roles}
+    with TraceStore(arm_store(folder, arm.name)) as store:
+        if (store.meta("arm") or arm.digest()) != arm.digest():
+            raise InputError(f"{folder} holds results of other adapters or settings; choose another name for these")
+        store.set_meta("arm", arm.digest())
+        summary = stage("collect.collector").collect(
+            questions, arm.config, engine, store, cache, round=0, samples=1, temperature=0.0, model=arm.model,
+            versions=versions, prompts=arm.prompts, title=f"evaluate {arm.name}",
+        )  # fmt: skip
+        if summary.interrupted:
+            raise KeyboardInterrupt
+        if summary.infrastructure:
+            raise InfrastructureError(f"{summary.infrastructure} rollouts of {arm.name} failed: {summary.failure}")
+        by_id = {rollout.question.id: rollout for rollout in store.rollouts(RolloutFilter(round=0))}
+    return [by_id[question.id] for question in questions]
+
+
+def arm_store(folder: Path, name: str) -> Path:
+    """Where an arm's rollouts are kept, for `flywheel show --store`."""
+    return folder / f"{re.sub(r'[^A-Za-z0-9@=.]+', '-', name)}.sqlite"

@@ -1,0 +1,301 @@
+"""Teams on held-out questions, where failures began, and the gate that adapters pass to become active."""
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from flywheel.cli import flywheel as group
+from flywheel.errors import DataError, FlywheelError, InputError
+from flywheel.evaluation.arms import parse_team, swaps
+from flywheel.evaluation.held_out import freeze
+from flywheel.evaluation.origins import find_origin
+from flywheel.evaluation.results import Evaluation, compare
+from flywheel.evaluation.tables import describe_origins
+from flywheel.files import write_text
+from flywheel.questions import read_questions
+from flywheel.records import AgentRun, Question, Rollout, Support
+from flywheel.registry import GateRefused, Registry
+from flywheel.statistics import detectable_difference, mcnemar_exact
+from flywheel.workspace import ROLES, Workspace, read_card
+
+from .adapters import make_adapter
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    """What a command prints; a failure has the text of its error."""
+    result = CliRunner().invoke(group, [str(argument) for argument in arguments])
+    if code:
+        assert isinstance(result.exception, FlywheelError), result.output
+        assert result.exception.exit_code == code
+        return result.output + str(result.exception)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.output
+
+
+@pytest.fixture
+def workspace(qwen2: Path, make_workspace: Callable[..., Workspace]) -> Workspace:
+    """With a first version of every role."""
+    made = make_workspace(qwen2)
+    for seed, role in enumerate(ROLES):
+        make_adapter(made.folder / "adapters", qwen2, role, 1, seed)
+    return made
+
+
+def test_a_team_is_what_its_text_says() -> None:
+    active, candidate = {"supervisor": "supervisor@1"}, {"page_search": "page_search@4"}
+    assert parse_team("base", active, candidate) == {}
+    assert parse_team("active", active, candidate) == active
+    assert parse_team("candidate", active, candidate) == active | candidate
+    assert parse_team("page_search@2", active, candidate) == active | {"page_search": "page_search@2"}
+    assert parse_team("candidate,supervisor=base", active, candidate) == candidate
+    for wrong in ("pilot@1", "supervisor", "base,active", "supervisor@x", ""):
+        with pytest.raises(InputError, match="none of base, active"):
+            parse_team(wrong, active, candidate)
+
+
+def test_the_matrix_takes_one_role_away_at_a_time() -> None:
+    old = {role: f"{role}@1" for role in ROLES}
+    new = old | {"page_search": "page_search@2"}
+    assert swaps(old, new) == {
+        "supervisor base": {role: new[role] for role in ("wiki_search", "page_search")},
+        "wiki_search base": {role: new[role] for role in ("supervisor", "page_search")},
+        "page_search old": old,
+        "page_search base": {role: old[role] for role in ("supervisor", "wiki_search")},
+    }
+
+
+@pytest.mark.parametrize(("size", "disagree"), [(50, 0.25), (110, 0.25), (300, 0.1)])
+def test_the_detectable_difference_is_found_as_often_as_promised(size: int, disagree: float) -> None:
+    """By drawing pairs of outcomes, a little less rarely than the promise at most."""
+    import random
+
+    difference = detectable_difference(size, disagree)
+    assert difference
+    dice, found = random.Random(0), 0
+    discordant = round(size * disagree)
+    for _ in range(400):
+        wins = sum(dice.random() < 0.5 + difference * size / (2 * discordant) for _ in range(discordant))
+        first, second = [True] * (discordant - wins) + [False] * wins, [False] * (discordant - wins) + [True] * wins
+        found += mcnemar_exact(first, second)[2] < 0.05 and wins > discordant / 2
+    assert 0.74 < found / 400 < 0.93
+    assert detectable_difference(12, 0.25) is None
+
+
+def _two_hop(traces: Sequence[Rollout]) -> Rollout:
+    return min((rollout for rollout in traces if rollout.question.kind == "two_hop"), key=lambda rollout: rollout.id)
+
+
+def _changed(rollout: Rollout, change: Callable[[AgentRun], AgentRun | None]) -> Rollout:
+    """A rollout with its runs changed, or left out."""
+    runs = tuple(changed for run in rollout.runs if (changed := change(run)))
+    return rollout.model_copy(update={"runs": runs, "answer": "something else"})
+
+
+def _blind(run: AgentRun, value: str) -> AgentRun:
+    """A run that has not seen a value, nor reports it."""
+    calls = tuple(
+        call.model_copy(update={"observation": (call.observation or "").replace(value, "nothing")})
+        for call in run.calls
+    )  # fmt: skip
+    return run.model_copy(update={"calls": calls, "report": run.report.replace(value, "nothing")})
+
+
+def test_where_a_failure_began(traces: Sequence[Rollout]) -> None:
+    """A teacher's right rollout, broken at one place after the other."""
+    rollout = _two_hop(traces)
+    first, last = rollout.question.evidence[0].value, rollout.question.evidence[-1].value
+    supervisor, wiki_search, page_search = ROLES
+    assert str(find_origin(_changed(rollout, lambda run: run))) == "supervisor: facts reported, not used"
+
+    def origin(*blind: str, unreported: str = "") -> str:
+        """The given roles have not seen the last value; one of them has, but does not report it."""
+
+        def change(run: AgentRun) -> AgentRun:
+            if run.role == unreported:
+                return run.model_copy(update={"report": run.report.replace(last, "nothing")})
+            return _blind(run, last) if run.role in blind else run
+
+        return str(find_origin(_changed(rollout, change)))
+
+    assert origin(supervisor, wiki_search) == "wiki_search: reported to it, not passed on"
+    assert origin(supervisor, wiki_search, unreported=page_search) == "page_search: retrieved, not reported"
+    assert origin(*ROLES) == "page_search: page opened, fact not retrieved"
+    assert first != last
+    only_first_hop = _changed(rollout, lambda run: _blind(run, last) if run.parent_call is None else None)
+    assert str(find_origin(only_first_hop)) == "supervisor: never asked for"
+    without_readers = _changed(rollout, lambda run: None if run.role == page_search else _blind(run, last))
+    assert str(find_origin(without_readers)) in (
+        "wiki_search: page found, not opened", "wiki_search: reported to it, not passed on",
+    )  # fmt: skip
+    bare = rollout.question.model_copy(update={"evidence": ()})
+    assert find_origin(rollout.model_copy(update={"question": bare})) is None
+
+
+def test_supporting_sentences_tell_as_well(traces: Sequence[Rollout]) -> None:
+    rollout = _two_hop(traces)
+    facts = rollout.question.evidence
+    sentences = tuple(Support(page=fact.page, text=f"It is known for {fact.value}.") for fact in facts)
+    question = rollout.question.model_copy(update={"evidence": (), "supporting": sentences})
+    rollout = rollout.model_copy(update={"question": question})
+    assert str(find_origin(_changed(rollout, lambda run: run))) == "supervisor: facts reported, not used"
+    blind = _changed(rollout, lambda run: _blind(run, facts[-1].value))
+    assert str(find_origin(blind)) == "page_search: page opened, fact not retrieved"
+
+
+def test_an_evaluation_says_how_each_role_went_about_it(traces: Sequence[Rollout]) -> None:
+    wrong = [
+        _changed(rollout, lambda run: run).model_copy(
+            update={"verdict": rollout.verdict.model_copy(update={"exact_match": False, "match": False})}
+        )
+        for rollout in traces
+    ]
+    evaluation = compare({"right": traces, "wrong": wrong}, [("right", "wrong")])
+    right, other = evaluation.arms
+    assert (right.exact_match, other.exact_match) == (1, 0)
+    assert right.origins == {} and sum(other.origins.values()) == len(traces)
+    assert describe_origins(other)[0].startswith("supervisor lost 100% of the 16 failures of wrong")
+    health = right.roles["wiki_search"]
+    assert health.runs == sum(run.role == "wiki_search" for rollout in traces for run in rollout.runs)
+    assert (health.without_code, health.failed, health.repeated, health.used) == (0, 0, 0, 1)
+    assert sum(total for _, total in right.by_hops.values()) == len(traces)
+    assert Evaluation.model_validate_json(evaluation.as_json()) == evaluation
+
+
+def test_evaluate_freezes_its_questions_and_compares_teams(workspace: Workspace) -> None:
+    at = ("-w", workspace.folder, "evaluate")
+    assert "name them with --questions" in run(*at, code=2)
+    printed = run(*at, "--questions", "embedded", "--limit", 3, "--name", "first")
+    assert "3 questions are frozen" in printed and "too few to tell" in printed
+    assert "base against candidate" in printed
+    assert "these are not the frozen" in run(*at, "--questions", "embedded", "--limit", 2, "--shuffle", 1)
+    again = run(*at, "--name", "first")
+    assert "frozen as" not in again and "base against candidate" in again
+    evaluation = Evaluation.model_validate_json((workspace.reports / "first" / "evaluation.json").read_text())
+    assert evaluation.arms[1].versions == {role: f"{role}@1" for role in ROLES}
+    assert set(evaluation.arms[1].weights) == {f"{role}@1" for role in ROLES}
+    printed = run(*at, "--team", "base,page_search@1", "--matrix", "--limit", 1)
+    assert "base,page_search@1" in printed and "page_search base" in printed
+    assert "there is no page_search@9" in run(*at, "--team", "page_search@9", code=2)
+    assert "none of base" in run(*at, "--team", "pilot@1", code=2)
+
+
+def _evaluate(workspace: Workspace, name: str, rights: dict[tuple[str, ...], str], created: str = "2026") -> None:
+    """Write a report in which each team (its versions) had the questions marked 1 right."""
+    questions = read_questions("embedded", "test", len(next(iter(rights.values()))))
+    if not workspace.held_out.exists():
+        freeze(workspace, questions)
+    results, versions = {}, {}
+    for team, right in rights.items():
+        label = " ".join(team) or "base"
+        versions[label] = {name.partition("@")[0]: name for name in team}
+        results[label] = [_rollout(question, mark == "1") for question, mark in zip(questions, right, strict=True)]
+    weights = {
+        version: read_card(workspace.adapter(version)).weights_hash for team in rights for version in team
+    }  # fmt: skip
+    evaluation = compare(results, [], created, versions, weights)
+    write_text(workspace.reports / name / "evaluation.json", evaluation.as_json())
+
+
+def _rollout(question: Question, right: bool) -> Rollout:
+    verdict = {"exact_match": right, "f1": float(right), "match": right, "reason": ""}
+    return Rollout.model_validate({
+        "id": question.id, "question": question.model_dump(), "sample": 0, "seed": 0, "round": 0, "runs": (),
+        "status": "finished", "answer": "x", "verdict": verdict, "seconds": 1, "prompt": "compact", "history": "full",
+    })  # fmt: skip
+
+
+ALL = tuple(f"{role}@1" for role in ROLES)
+
+
+def test_only_what_is_better_becomes_active(workspace: Workspace) -> None:
+    at = ("-w", workspace.folder)
+    assert "no evaluation on the held-out questions" in run(*at, "promote", code=3)
+    _evaluate(workspace, "even", {(): "0000000000", ALL: "1110000000"}, "2026-01")
+    assert "not distinguishable from what is active" in run(*at, "promote", code=3)
+    assert Registry(workspace).active() == {}
+    _evaluate(workspace, "worse", {(): "1111111111", ALL: "0000000000"}, "2026-02")
+    for options in ((), ("--allow-equal",)):
+        assert "is worse with" in run(*at, "promote", *options, code=3)
+    _evaluate(workspace, "better", {(): "0000000000", ALL: "1111111000"}, "2026-03")
+    assert "better in better" in run(*at, "promote")
+    assert Registry(workspace).active() == {role: f"{role}@1" for role in ROLES}
+    assert "there are no candidates" in run(*at, "promote", code=2)
+    assert "active already" in run(*at, "promote", "supervisor", code=2)
+
+
+def test_what_cannot_be_told_apart_is_taken_only_if_asked(workspace: Workspace, qwen2: Path) -> None:
+    at = ("-w", workspace.folder)
+    run(*at, "promote", "--force", "--why", "to begin with")
+    make_adapter(workspace.folder / "adapters", qwen2, "page_search", 2, 7)
+    new = (*ALL[:2], "page_search@2")
+    _evaluate(workspace, "both", {(): "0000000000", ALL: "1111100000", new: "1111110000"})
+    assert "not distinguishable" in run(*at, "promote", code=3)
+    assert "which was allowed" in run(*at, "promote", "--allow-equal")
+    listed = run(*at, "adapters")
+    assert "retired" in listed and "to begin with" in listed and "page_search@2" in listed
+    assert "page_search@1" in run(*at, "rollback")
+    assert Registry(workspace).candidates() == {}, "what was active once is no candidate any more"
+    run(*at, "promote", "page_search@2", "--force", "--why", "again")
+    for _ in range(2):
+        run(*at, "rollback")
+    assert Registry(workspace).active() == {}
+    assert "nothing to go back to" in run(*at, "rollback", code=2)
+    ledger = json.loads(run(*at, "adapters", "--json"))["ledger"]
+    assert [entry["action"] for entry in ledger] == [
+        "promote",
+        "promote",
+        "rollback",
+        "promote",
+        "rollback",
+        "rollback",
+    ]
+    assert ledger[1]["figures"]["only_second"] == 1 and ledger[0]["forced"]
+
+
+def test_an_evaluation_of_other_weights_or_questions_proves_nothing(workspace: Workspace, qwen2: Path) -> None:
+    _evaluate(workspace, "better", {(): "0000000000", ALL: "1111111000"})
+    freeze(workspace, read_questions("embedded", "test", 9))
+    with pytest.raises(GateRefused):
+        Registry(workspace).promote({"supervisor": "supervisor@1"})
+    freeze(workspace, read_questions("embedded", "test", 10))
+    shutil.rmtree(workspace.adapter("supervisor@1"))
+    make_adapter(workspace.folder / "adapters", qwen2, "supervisor", 1, 99)
+    with pytest.raises(GateRefused):
+        Registry(workspace).promote({role: f"{role}@1" for role in ROLES})
+
+
+def test_an_active_adapter_that_was_changed_is_not_used(workspace: Workspace, qwen2: Path, llama: Path) -> None:
+    at = ("-w", workspace.folder)
+    assert "--force needs --why" in run(*at, "promote", "--force", code=2)
+    run(*at, "promote", "supervisor", "--force", "--why", "x")
+    shutil.rmtree(workspace.adapter("supervisor@1"))
+    make_adapter(workspace.folder / "adapters", qwen2, "supervisor", 1, 99)
+    assert "is not what was promoted" in run(*at, "ask", "Who?", code=3)
+    assert "supervisor@1" in Registry(workspace).broken()
+    make_adapter(workspace.folder / "adapters", llama, "wiki_search", 2, 1)
+    with pytest.raises(DataError, match="was trained on"):
+        Registry(workspace).force({"wiki_search": "wiki_search@2"}, "x")
+    with (workspace.folder / "adapters" / "ledger.jsonl").open("a") as file:
+        file.write('{"time": 1}\n')
+    assert "ledger.jsonl:2 is damaged" in run(*at, "adapters", code=3)
+
+
+def test_candidates_are_not_used_unless_named(workspace: Workspace) -> None:
+    printed = run("-w", workspace.folder, "collect", "--questions", "embedded", "--limit", 1)
+    assert "are candidates. Prove them" in printed
+    printed = run("-w", workspace.folder, "ask", "Who?", "--adapter", "page_search", "--json")
+    assert "candidates" not in printed
+
+
+def test_old_versions_go_only_by_command(workspace: Workspace, qwen2: Path) -> None:
+    for version in (2, 3, 4):
+        make_adapter(workspace.folder / "adapters", qwen2, "supervisor", version, version)
+    at = ("-w", workspace.folder)
+    run(*at, "promote", "supervisor@2", "--force", "--why", "x")
+    assert "pruned: supervisor@1, supervisor@3" in run(*at, "adapters", "--prune", 1)
+    assert workspace.versions("supervisor") == [2, 4]
+    assert workspace.next_version("supervisor") == 5
