@@ -57,6 +57,8 @@ class Summary:
     errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Steps that went wrong, by role and kind of error."""
     interrupted: bool = False
+    spent: str = ""
+    """Which budget ended it, `tokens` or `hours`."""
     gave_up: bool = False
     """Stopped because too many rollouts in a row met an infrastructure failure."""
 
@@ -83,6 +85,21 @@ class Summary:
         return sum(count for (name, _), count in self.errors.items() if name == role) / max(1, self.calls[role])
 
 
+@dataclass(frozen=True)
+class Budget:
+    """What a collection may spend; 0 is no limit. Rollouts under way at its end are finished."""
+
+    tokens: int = 0
+    """Tokens that models write."""
+    seconds: float = 0.0
+
+    def spent(self, summary: Summary) -> str:
+        """Which part of it is spent; empty if none is."""
+        if self.tokens and summary.tokens >= self.tokens:
+            return "tokens"
+        return "hours" if self.seconds and summary.seconds >= self.seconds else ""
+
+
 def collect(
     questions: Sequence[Question],
     config: Config,
@@ -97,6 +114,7 @@ def collect(
     model: str = "",
     versions: dict[str, str] | None = None,
     prompts: dict[str, Prompt] | None = None,
+    budget: Budget | None = None,
     title: str = "collect",
 ) -> Summary:
     """Make the rollouts that the round does not have yet. Ctrl-C ends it after the rollouts in flight are dropped.
@@ -106,6 +124,7 @@ def collect(
         model: ask for this model in every role's name (such as `base`); empty asks for the role.
         versions: `role@version` to ask for, by role.
         prompts: which prompt a role gets, where not the team's.
+        budget: when to begin no more rollouts.
     """
     schedule = Schedule(questions, samples, target, store.verdicts(round))
     summary = Summary(skipped=schedule.skipped, questions=len(questions), solved=schedule.solved)
@@ -125,6 +144,9 @@ def collect(
                 summary.solved = schedule.solved
                 summary.seconds = time.monotonic() - started
                 tracker.advance(note=_note(summary))
+                if budget and not summary.spent and (part := budget.spent(summary)):
+                    summary.spent = part
+                    schedule.end()
                 in_a_row = in_a_row + 1 if rollout.status == "infrastructure" else 0
                 if in_a_row >= max(_FAILURES_IN_A_ROW, 2 * workers):
                     summary.gave_up = True

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flywheel.engines import Engine, open_engine
+from flywheel.engines import open_engine
 from flywheel.errors import InfrastructureError, InputError
 from flywheel.files import valid_text
 from flywheel.options import (
@@ -27,13 +27,14 @@ from flywheel.progress import duration
 from flywheel.questions import parse_names, read_questions, summarise
 from flywheel.records import BASE, Question, Rollout
 from flywheel.store import TraceStore
-from flywheel.teacher import teacher_engine
+from flywheel.workspace import ROLES
 
-from .collector import Summary, opened_setup
+from .collector import Budget, Summary, opened_setup
 from .collector import collect as collect_rollouts
 from .live import watch
 from .rollout import LiveRollout
 from .rounds import check_same_questions, check_unchanged, round_settings
+from .teaching import SCRIPTED, Teaching
 from .tree import run_tree
 
 
@@ -60,8 +61,25 @@ from .tree import run_tree
     "--round", "round_number", type=click.IntRange(min=0), default=1, show_default=True, help="Turn of the wheel."
 )
 @click.option(
-    "--teacher", is_flag=True, help="Let the scripted teacher play all roles (questions that carry evidence)."
+    "--teacher",
+    is_flag=False,
+    flag_value=SCRIPTED,
+    default="",
+    metavar="[KIND[:MODEL]]",
+    help="Let another engine, such as a bigger model's, play instead; its calls are marked. Without a value it is the "
+    "scripted teacher, for questions that carry evidence.",
 )
+@click.option(
+    "--teacher-role",
+    "taught",
+    type=click.Choice(ROLES),
+    multiple=True,
+    help="A role that the teacher plays; may be repeated. Default: all.",
+)
+@click.option(
+    "--max-tokens", type=click.IntRange(min=1), help="Begin no more rollouts after so many tokens were written."
+)
+@click.option("--hours", type=click.FloatRange(min=0, min_open=True), help="Begin no more rollouts after so long.")
 @click.option("--allow-change", is_flag=True, help="Go on with a round although its settings have changed.")
 @click.option("--new", is_flag=True, help="Begin a round after the last one that has rollouts.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
@@ -84,7 +102,10 @@ def collect(
     temperature: float | None,
     concurrency: int | None,
     round_number: int,
-    teacher: bool,
+    teacher: str,
+    taught: tuple[str, ...],
+    max_tokens: int | None,
+    hours: float | None,
     allow_change: bool,
     new: bool,
     as_json: bool,
@@ -93,7 +114,8 @@ def collect(
 
     The same command again goes on where the last one stopped: what is done is not done again.
     """
-    if teacher and (adapters or no_adapters):
+    teaching = Teaching(teacher, taught)
+    if teaching.whole and (adapters or no_adapters):
         raise InputError("--teacher plays all roles, and takes no adapters")
     if new and context.get_parameter_source("round_number") is not ParameterSource.DEFAULT:
         raise InputError("--new chooses the round; leave --round away")
@@ -110,15 +132,15 @@ def collect(
         }
     )
     temperature = config.collect.temperature if temperature is None else temperature
-    active, prompts = ({}, {}) if teacher else team_adapters(workspace, adapters, no_adapters)
+    active, prompts = ({}, {}) if teaching.whole else team_adapters(workspace, adapters, no_adapters)
     with workspace.lock("collect"), TraceStore(workspace.traces) as store:
         if new:
             round_number = max(store.rounds(), default=0) + 1
         check_same_questions(store, round_number, chosen)
-        settings = round_settings(config, temperature, sorted(active), teacher)
+        settings = round_settings(config, temperature, sorted(active), teaching.describe())
         check_unchanged(store, round_number, settings, allow_change)
         click.echo(f"round {round_number}: {summarise(chosen)}", err=True)
-        opened: Engine = teacher_engine(_with_evidence(chosen)) if teacher else open_engine(config.engine, active)
+        opened = teaching.open(config.engine, active, chosen)
         try:
             summary = collect_rollouts(
                 chosen,
@@ -131,8 +153,9 @@ def collect(
                 temperature=temperature,
                 target=target_correct or 0,
                 model=BASE if no_adapters and not teacher else "",
-                versions=versions_by_role(active),
-                prompts=prompts,
+                versions=versions_by_role(active) | teaching.names(),
+                prompts={role: prompt for role, prompt in prompts.items() if role not in teaching.names()},
+                budget=Budget(max_tokens or 0, 3600 * (hours or 0)),
             )
         finally:
             opened.close()
@@ -195,12 +218,6 @@ def _print_answer(rollout: Rollout) -> None:
     console.print(f"{len(rollout.runs)} agent runs, {len(calls)} calls, {tokens} tokens, {rollout.seconds:.1f} s")
 
 
-def _with_evidence(questions: list[Question]) -> list[Question]:
-    if bare := next((question for question in questions if not question.evidence), None):
-        raise InputError(f"--teacher needs questions with evidence, and {bare.id} has none")
-    return questions
-
-
 def _report(summary: Summary, as_json: bool) -> None:
     if as_json:
         counts = {name: value for name, value in vars(summary).items() if name not in ("calls", "errors", "runs")}
@@ -217,7 +234,9 @@ def _report(summary: Summary, as_json: bool) -> None:
             f"stopped after {summary.infrastructure} failures ({summary.failure}); the same command goes on "
             "(without --new)"
         )
-    if not summary.rollouts and summary.solved < summary.questions:
+    if summary.spent:
+        click.echo(f"the {summary.spent} are spent; the same command goes on", err=True)
+    elif not summary.rollouts and summary.solved < summary.questions:
         click.echo("all samples are made; raise --samples for more", err=True)
     if summary.infrastructure:
         raise InfrastructureError(

@@ -13,13 +13,17 @@ _NOT_COMPARED = ("source.contact", "source.offline", "source.requests_per_second
 """Settings that do not change what a rollout sees; a file of pages is compared by what is in it."""
 
 
-def round_settings(config: Config, temperature: float, adapters: list[str], teacher: bool) -> dict[str, object]:
-    """All that decides what a rollout of the round sees and how it is sampled."""
+def round_settings(config: Config, temperature: float, adapters: list[str], teacher: str) -> dict[str, object]:
+    """All that decides what a rollout of the round sees and how it is sampled.
+
+    Args:
+        teacher: who plays in place of the engine, if anybody does.
+    """
     settings: dict[str, object] = {
         **{f"team.{key}": value for key, value in config.team.model_dump().items()},
         **{f"source.{key}": value for key, value in config.source.model_dump().items()},
-        "engine.kind": "teacher" if teacher else config.engine.kind,
-        "engine.model": "teacher" if teacher else config.engine.model,
+        "engine.kind": teacher or config.engine.kind,
+        "engine.model": teacher or config.engine.model,
         "engine.context": config.engine.context,
         "engine.dtype": config.engine.dtype,
         "source.pages": content_of(config.source),

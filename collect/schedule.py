@@ -70,6 +70,10 @@ class Schedule:
             return question, sample
         return None
 
+    def end(self) -> None:
+        """Hand out nothing more."""
+        self._left = 0
+
     def ended(self, question: str, right: bool) -> None:
         """Say that a rollout which was handed out has ended."""
         self._under_way[question] -= 1

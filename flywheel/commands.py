@@ -1,4 +1,4 @@
-"""The commands of the core: `init`, `config`, `evaluate` and `demo`."""
+"""The commands of the core: `init`, `config`, `turn`, `grade` and `demo`."""
 
 import json
 import sys
@@ -10,10 +10,8 @@ from rich.console import Console
 from flywheel.errors import InputError
 from flywheel.grading import GraderName, open_grader
 from flywheel.grading.pairs import read_pairs
-from flywheel.options import (
-    open_workspace,
-)
-from flywheel.workspace import Workspace
+from flywheel.options import engine_config, engine_option, open_workspace, question_options, source_options
+from flywheel.workspace import ROLES, Workspace
 
 
 @click.command()
@@ -37,6 +35,87 @@ def config(context: click.Context) -> None:
         for key, value in values.items():
             click.echo(f"{key} = {json.dumps(value, ensure_ascii=False)}")
         click.echo()
+
+
+@click.command()
+@question_options(split="train")
+@click.option("--rounds", type=click.IntRange(min=1), default=1, show_default=True, help="Turns to make.")
+@click.option(
+    "--held-out",
+    metavar="FILE",
+    help="Questions to evaluate on, frozen by the first turn. Default: the split `test` of --questions.",
+)
+@click.option("--held-out-limit", type=click.IntRange(min=1), help="Take at most so many of them.")
+@source_options
+@engine_option
+@click.option("--samples", type=click.IntRange(min=1), help="Rollouts per question [collect.samples].")
+@click.option("--target-correct", type=click.IntRange(min=1), metavar="M", help="As for collect.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens that the collection of a round may write.")
+@click.option("--hours", type=click.FloatRange(min=0, min_open=True), help="Hours that the collection may take.")
+@click.option(
+    "--teacher",
+    is_flag=False,
+    flag_value="scripted",
+    default="",
+    metavar="[KIND[:MODEL]]",
+    help="Who plays the first round, for a base that solves nothing yet; as for collect.",
+)
+@click.option("--teacher-role", "taught", type=click.Choice(ROLES), multiple=True, help="As for collect.")
+@click.option("--salvage", is_flag=True, help="As for select.")
+@click.option("--steps", type=click.IntRange(min=1), help="Optimiser steps of each role, in place of train.epochs.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Roles trained side by side [train.jobs].")
+@click.option("--sequential", is_flag=True, help="One role after the other, each proved before the next is trained.")
+@click.option("--level", type=click.FloatRange(0, 1), default=0.05, show_default=True, help="Of the gate's test.")
+@click.option("--allow-equal", is_flag=True, help="Promote also what cannot be told apart from what is active.")
+@click.pass_context
+def turn(
+    context: click.Context, questions: str, split: str, limit: int | None, shuffle: int | None,
+    names: tuple[str, ...], rounds: int, held_out: str | None, held_out_limit: int | None, source: str | None,
+    offline: bool, engine: str | None, samples: int | None, target_correct: int | None, max_tokens: int | None,
+    hours: float | None, teacher: str, taught: tuple[str, ...], salvage: bool, steps: int | None, jobs: int | None,
+    sequential: bool, level: float, allow_equal: bool,
+) -> None:  # fmt: skip
+    """Turn the wheel: collect, select, audit, train, evaluate, and promote what is better.
+
+    Collection runs with the active adapters; training takes the rows of all rounds. The same command goes on
+    wherever it was stopped, and what is done is not done again.
+    """
+    from flywheel.turn import Plan, freeze_held_out, run_turns
+
+    workspace = open_workspace(context)
+    settings = engine_config(workspace.config.engine, engine)
+    if settings.kind == "openai":
+        raise InputError(
+            "turn serves what it trains: it needs an engine that runs here (transformers, llamacpp or vllm)"
+        )
+    freeze_held_out(workspace, held_out or questions, "" if held_out else "test", held_out_limit or 0, shuffle, names)
+    environment = _flags(source=source, offline=offline, engine=engine)
+    mapped = tuple(part for name in names for part in ("--map", name))
+    roles = tuple(part for role in taught for part in ("--teacher-role", role))
+    plan = Plan(
+        questions=(*_flags(questions=questions, split=split, limit=limit, shuffle=shuffle), *mapped, *environment),
+        evaluate=environment,
+        collect=_flags(samples=samples, target_correct=target_correct, max_tokens=max_tokens, hours=hours),
+        teacher=(*_flags(teacher=teacher), *roles),
+        select=_flags(salvage=salvage),
+        train=_flags(steps=steps),
+        jobs=jobs or 0,
+        sequential=sequential,
+        level=level,
+        allow_equal=allow_equal,
+    )
+    run_turns(workspace, plan, rounds)
+
+
+def _flags(**values: object) -> tuple[str, ...]:
+    """Options as they are typed; those without a value are left out."""
+    found: list[str] = []
+    for name, value in values.items():
+        if value is True:
+            found.append(f"--{name.replace('_', '-')}")
+        elif value is not None and value is not False and (value != "" or name == "split"):
+            found += [f"--{name.replace('_', '-')}", str(value)]
+    return tuple(found)
 
 
 @click.command()

@@ -1,0 +1,336 @@
+"""`flywheel turn`: collect -> select -> audit -> train -> evaluate -> promote, one round after the other.
+
+Each step is the command of that name, run as a process of its own: what it held in memory, on a GPU or not, is free for
+the next one. A turn is a file, turns/N.json, in which every finished step stands with a fingerprint of what went into
+it: the same command goes on after the last finished step, and a step whose inputs have changed is done again.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from pydantic import Field
+
+from flywheel.errors import DataError, FlywheelError, InputError
+from flywheel.evaluation.arms import ACTIVE
+from flywheel.evaluation.held_out import freeze, frozen_hash, frozen_questions
+from flywheel.evaluation.results import Evaluation
+from flywheel.files import sha256, write_text
+from flywheel.progress import duration
+from flywheel.questions import parse_names, read_questions
+from flywheel.records import BASE, Record
+from flywheel.registry import GateRefused, Registry, evaluations
+from flywheel.store import TraceStore
+from flywheel.workspace import ROLES, Workspace, read_card, read_record
+
+
+class Plan(Record):
+    """What a turn is asked to do."""
+
+    questions: tuple[str, ...]
+    """The options of `flywheel collect` that say which questions, source and engine to take."""
+    evaluate: tuple[str, ...] = ()
+    """Those of `flywheel evaluate` that say which source and engine to take."""
+    collect: tuple[str, ...] = ()
+    """Further options of `flywheel collect`: samples, budget."""
+    teacher: tuple[str, ...] = ()
+    """Those that name a teacher; only the first round has one."""
+    select: tuple[str, ...] = ()
+    train: tuple[str, ...] = ()
+    jobs: int = 0
+    """Roles trained side by side; 0 leaves it to the settings."""
+    sequential: bool = False
+    level: float = 0.05
+    allow_equal: bool = False
+
+
+class Done(Record):
+    """A finished step."""
+
+    inputs: str
+    """Fingerprint of what went into it."""
+    finished: str
+    """UTC, ISO 8601."""
+    seconds: float
+    result: str = ""
+    """What it came to, in a line."""
+
+
+class TurnState(Record):
+    """How far a round is."""
+
+    round: int
+    plan: Plan
+    before: dict[str, str]
+    """What was active when it began."""
+    order: tuple[str, ...] = ()
+    """Roles in the order in which they are trained."""
+    steps: dict[str, Done] = Field(default_factory=dict)
+    candidates: dict[str, str] = Field(default_factory=dict)
+    """The version that each role's training is to make."""
+    finished: str = ""
+    """UTC, ISO 8601; empty while it goes on."""
+
+
+class StepFailed(FlywheelError):
+    """A step ended with an error, which it has printed itself."""
+
+    def __init__(self, name: str, code: int) -> None:
+        super().__init__(f"the turn stops at {name}; the reason stands above, and the same command goes on from there")
+        self.exit_code = code
+
+
+def run_turns(workspace: Workspace, plan: Plan, rounds: int) -> None:
+    """Turn the wheel so many times; a turn that was begun is the first.
+
+    Raises:
+        StepFailed: when a step does.
+        InputError: when an unfinished turn was begun with another plan.
+        DataError: when a round leaves nothing to train on.
+    """
+    with workspace.lock("turn"):
+        for _ in range(rounds):
+            _Turn(workspace, _begin(workspace, plan)).run()
+
+
+def turns(workspace: Workspace) -> list[TurnState]:
+    """All turns of a workspace, by round."""
+    found = [read_record(path, TurnState) for path in _folder(workspace).glob("*.json")]
+    return sorted(found, key=lambda state: state.round)
+
+
+def _folder(workspace: Workspace) -> Path:
+    return workspace.folder / "turns"
+
+
+def _begin(workspace: Workspace, plan: Plan) -> TurnState:
+    known = turns(workspace)
+    if known and not known[-1].finished:
+        if known[-1].plan != plan:
+            changed = [name for name in Plan.model_fields if getattr(plan, name) != getattr(known[-1].plan, name)]
+            raise InputError(
+                f"round {known[-1].round} is under way with another plan ({', '.join(changed)}): finish it with the "
+                f"options it was begun with, or give it up by removing {_folder(workspace) / str(known[-1].round)}.json"
+            )
+        return known[-1]
+    with TraceStore(workspace.traces) as store:
+        taken = [*store.rounds(), *(state.round for state in known)]
+    first = 0 if plan.teacher else 1
+    before = Registry(workspace).active()
+    return TurnState(round=max(taken) + 1 if taken else first, plan=plan, before=before)
+
+
+class _Turn:
+    """One round."""
+
+    def __init__(self, workspace: Workspace, state: TurnState) -> None:
+        self._workspace = workspace
+        self._state = state
+
+    def run(self) -> None:
+        """Do every step that is not done yet."""
+        plan, number = self._state.plan, self._state.round
+        click.echo(f"== round {number}", err=True)
+        asked = str((plan.questions, plan.collect, plan.teacher, self._state.before))
+        self._step("collect", sha256(asked, self._config("team", "engine")), self._collect)
+        self._step("select", sha256(self._traces(), self._config("select"), str(plan.select)), self._select)
+        roles = [role for role in ROLES if _lines(self._workspace.dataset(role))]
+        rows = {role: sha256(self._workspace.dataset(role)) for role in roles}
+        self._step("audit", sha256(*rows.values()), lambda: self._audit(roles))
+        self._note(order=self._state.order or tuple(self._order(roles)))
+        for group in [[role] for role in self._state.order] if plan.sequential else [roles]:
+            self._improve(group, sha256(*(rows[role] for role in group)))
+        self._note(finished=_now())
+        spent = sum(done.seconds for done in self._state.steps.values())
+        click.echo(f"== round {number} took {duration(spent)}", err=True)
+        for name, done in self._state.steps.items():
+            click.echo(f"{name}: {done.result or 'done'} ({duration(done.seconds)})")
+
+    def _improve(self, roles: list[str], rows: str) -> None:
+        """Train roles, and let them play from now on if the team is better with them."""
+        plan, title = self._state.plan, f" {roles[0]}" if self._state.plan.sequential else ""
+        self._step(f"train{title}", sha256(rows, self._config("train", "engine"), str(plan.train)),
+                   lambda: self._train(roles))  # fmt: skip
+        played = [*self._before(roles).values(), *self._new(roles).values()]
+        weights = [read_card(self._workspace.adapter(name)).weights_hash for name in played]
+        inputs = sha256(*weights, frozen_hash(self._workspace), self._config("team", "engine", "source"))
+        self._step(f"evaluate{title}", inputs, lambda: self._evaluate(roles))
+        inputs = sha256(inputs, str((plan.level, plan.allow_equal)))
+        self._step(f"promote{title}", inputs, lambda: self._promote(roles))
+
+    def _step(self, name: str, inputs: str, work: Callable[[], str | None]) -> None:
+        """Do a step, unless it was done with the same inputs."""
+        done = self._state.steps.get(name)
+        if done and done.inputs == inputs:
+            click.echo(f"-- {name}: done before", err=True)
+            return
+        click.echo(f"-- {name}" + (", again: what goes into it has changed" if done else ""), err=True)
+        began = time.monotonic()
+        result = work() or ""
+        finished = Done(inputs=inputs, finished=_now(), seconds=round(time.monotonic() - began, 1), result=result)
+        self._note(steps={**self._state.steps, name: finished})
+
+    def _note(self, **change: object) -> None:
+        """Write down how far the round is."""
+        self._state = self._state.model_copy(update=change)
+        write_text(_folder(self._workspace) / f"{self._state.round}.json", self._state.model_dump_json(indent=2) + "\n")
+
+    # --- collect, select
+
+    def _collect(self) -> str:
+        plan, number = self._state.plan, self._state.round
+        taught = plan.teacher if self._is_first() else ()
+        self._flywheel("collect", *plan.questions, *plan.collect, *taught, "--round", number)
+        with TraceStore(self._workspace.traces, read_only=True) as store:
+            verdicts = store.verdicts(number)
+        return f"{sum(verdicts.values())} of {len(verdicts)} rollouts right"
+
+    def _is_first(self) -> bool:
+        return not any(state.finished for state in turns(self._workspace))
+
+    def _traces(self) -> str:
+        """Fingerprint of which rollouts there are, and which of them are right."""
+        with TraceStore(self._workspace.traces, read_only=True) as store:
+            return sha256(*(str(sorted(store.verdicts(number).items())) for number in store.rounds()))
+
+    def _select(self) -> str:
+        with TraceStore(self._workspace.traces, read_only=True) as store:
+            right = any(any(store.verdicts(number).values()) for number in store.rounds())
+        if not right:
+            raise DataError(
+                f"round {self._state.round} leaves nothing to train on: no rollout is right. Let a teacher play the "
+                f"first round (remove {_folder(self._workspace) / str(self._state.round)}.json, then --teacher), or take "
+                "easier questions"
+            )
+        self._flywheel("select", *self._state.plan.select)
+        rows = {role: _lines(self._workspace.dataset(role)) for role in ROLES}
+        return ", ".join(f"{count} rows of {role}" for role, count in rows.items())
+
+    def _audit(self, roles: Sequence[str]) -> None:
+        for role in roles:
+            self._flywheel("audit", "--role", role, "--show", 0)
+
+    # --- train, evaluate, promote
+
+    def _order(self, roles: Iterable[str]) -> list[str]:
+        """The role that lost most answers in the newest evaluation first."""
+        lost: dict[str, int] = {}
+        for _, evaluation in evaluations(self._workspace):
+            for origin, count in evaluation.arms[-1].origins.items():
+                role = origin.partition(":")[0]
+                lost[role] = lost.get(role, 0) + count
+            break
+        return sorted(roles, key=lambda role: -lost.get(role, 0))
+
+    def _train(self, roles: Sequence[str]) -> str:
+        workspace = self._workspace
+        planned = {role: f"{role}@{workspace.next_version(role)}" for role in roles}
+        kept = {role: name for role, name in self._state.candidates.items() if role in roles and self._is_made(name)}
+        self._note(candidates={**self._state.candidates, **planned, **kept})
+        missing = [role for role in roles if role not in kept]
+        if len(missing) == len(ROLES):
+            jobs = ("--jobs", self._state.plan.jobs) if self._state.plan.jobs else ()
+            self._flywheel("train", "--all", *jobs, *self._state.plan.train)
+        else:
+            for role in missing:
+                self._flywheel("train", "--role", role, *self._state.plan.train)
+        return ", ".join(self._state.candidates[role] for role in roles)
+
+    def _is_made(self, name: str) -> bool:
+        """Whether a version was trained on the rows that lie here now."""
+        folder, role = self._workspace.adapter(name), name.partition("@")[0]
+        if not (folder / "card.json").exists():
+            return False
+        return read_card(folder).dataset_hash == sha256(self._workspace.dataset(role))
+
+    def _new(self, roles: Sequence[str]) -> dict[str, str]:
+        return {role: self._state.candidates[role] for role in roles}
+
+    def _before(self, roles: Sequence[str]) -> dict[str, str]:
+        """The team that these roles are to make better: what was active, and what this round has promoted since."""
+        active = Registry(self._workspace).active()
+        promoted = {
+            role: name
+            for role, name in self._state.candidates.items()
+            if role not in roles and active.get(role) == name
+        }
+        return {**self._state.before, **promoted}
+
+    def _evaluate(self, roles: Sequence[str]) -> str:
+        before = ACTIVE if self._before(roles) else BASE
+        after = ",".join([before, *self._new(roles).values()])
+        name = "-".join([f"round-{self._state.round}", *([roles[0]] if self._state.plan.sequential else [])])
+        self._flywheel("evaluate", "--team", before, "--team", after, "--name", name, *self._state.plan.evaluate)
+        evaluation = read_record(self._workspace.reports / name / "evaluation.json", Evaluation)
+        first, second = evaluation.arms
+        return f"exact match {first.exact_match:.0%} before, {second.exact_match:.0%} after"
+
+    def _promote(self, roles: Sequence[str]) -> str:
+        plan, new = self._state.plan, self._new(roles)
+        with self._workspace.lock("adapters"):
+            registry = Registry(self._workspace)
+            if new.items() <= registry.active().items():  # a crash came between the ledger and our own file
+                return f"promoted {', '.join(new.values())}: {registry.entries[-1].why}"
+            try:
+                entry = registry.promote(new, plan.level, plan.allow_equal)
+            except GateRefused as error:
+                return f"kept what was active: {error}"
+        return f"promoted {', '.join(new.values())}: {entry.why}"
+
+    # --- processes
+
+    def _config(self, *sections: str) -> str:
+        return self._workspace.config.digest(*sections)
+
+    def _flywheel(self, *arguments: object) -> None:
+        """Run a command of ours with the terminal that we have.
+
+        Raises:
+            StepFailed: when it ends with an error.
+            KeyboardInterrupt: when it was interrupted.
+        """
+        overrides = [part for override in self._workspace.overrides for part in ("-o", override)]
+        command = [sys.executable, "-m", "flywheel", "-w", str(self._workspace.folder), *overrides]
+        child = subprocess.Popen([*command, *map(str, arguments)])
+        try:
+            code = child.wait()
+        except KeyboardInterrupt:  # on a terminal the child has got it as well, otherwise it is passed on
+            child.terminate()
+            child.wait()
+            raise
+        if code == 130:
+            raise KeyboardInterrupt
+        if code:
+            raise StepFailed(str(arguments[0]), code)
+
+
+def freeze_held_out(
+    workspace: Workspace, path: str, split: str, limit: int, shuffle: int | None, names: tuple[str, ...]
+) -> None:
+    """See that the workspace has held-out questions before anything is spent on a turn.
+
+    Raises:
+        InputError: when there are none, and none are given.
+    """
+    if frozen_questions(workspace):
+        return
+    freeze(workspace, read_questions(path, split, limit, shuffle, parse_names(names)))
+
+
+def _lines(path: Path) -> int:
+    if not path.exists():
+        return 0
+    if path.suffix == ".parquet":
+        import pyarrow.parquet
+
+        return int(pyarrow.parquet.read_metadata(path).num_rows)
+    with path.open("rb") as file:
+        return sum(1 for _ in file)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
