@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flywheel.config import Config
-from flywheel.engines import Engine
-from flywheel.errors import InfrastructureError
+from flywheel.engines import Engine, KnowsTraining
+from flywheel.errors import InfrastructureError, InputError
 from flywheel.grading import open_grader
 from flywheel.progress import Tracker
-from flywheel.records import Prompt, Question, Rollout
+from flywheel.records import BASE, Prompt, Question, Rollout
 from flywheel.store import TraceStore
+from flywheel.workspace import ROLES
 
 from .passages import PassageFinder
 from .rollout import Setup, run_rollout
@@ -163,7 +164,18 @@ def opened_setup(
     config: Config, engine: Engine, cache: Path, *, sessions: int, round: int, temperature: float, model: str,
     versions: dict[str, str], prompts: dict[str, Prompt],
 ) -> Iterator[Setup]:  # fmt: skip
-    """Open source, passages and sandbox for so many rollouts at once."""
+    """Open source, passages and sandbox for so many rollouts at once.
+
+    Raises:
+        InputError: when the engine's adapters were trained with another history than the team has.
+    """
+    if isinstance(engine, KnowsTraining) and model != BASE:
+        for role in ROLES:
+            if (history := engine.histories.get(role, config.team.history)) != config.team.history:
+                raise InputError(
+                    f"{role} is served by an adapter that was trained with team.history={history}, and here it is "
+                    f"{config.team.history}: add -o team.history={history}, or use the base with --no-adapters"
+                )
     sandbox = Sandbox(sessions=sessions * _TEAM_DEPTH + 1)
     try:
         yield Setup(

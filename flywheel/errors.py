@@ -15,6 +15,10 @@ class InputError(FlywheelError):
     exit_code = 2
 
 
+class UnknownModel(InputError):
+    """A model name that is not served."""
+
+
 class DataError(FlywheelError):
     """What lies in a workspace cannot be used as it is: other version, other base, nothing to train on."""
 

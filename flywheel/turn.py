@@ -203,8 +203,8 @@ class _Turn:
         if not right:
             raise DataError(
                 f"round {self._state.round} leaves nothing to train on: no rollout is right. Let a teacher play the "
-                f"first round (remove {_folder(self._workspace) / str(self._state.round)}.json, then --teacher), or take "
-                "easier questions"
+                f"first round (remove {_folder(self._workspace) / str(self._state.round)}.json, then --teacher), or "
+                "take easier questions"
             )
         self._flywheel("select", *self._state.plan.select)
         rows = {role: _lines(self._workspace.dataset(role)) for role in ROLES}

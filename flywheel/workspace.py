@@ -22,6 +22,7 @@ FORMAT_VERSION = 1
 Model = TypeVar("Model", bound=BaseModel)
 ROLES = ("supervisor", "wiki_search", "page_search")
 
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _FOLDERS = ("datasets", "adapters", "reports", "cache")
 
 DEFAULT_SETTINGS = """\
@@ -163,13 +164,13 @@ class Workspace:
         """Versions of the role's adapters that are whole, oldest first."""
         folder = self.folder / "adapters" / role
         found = folder.glob("*/card.json") if folder.is_dir() else ()
-        return sorted(int(card.parent.name) for card in found if card.parent.name.isdigit())
+        return sorted(int(card.parent.name) for card in found if _NUMBER.fullmatch(card.parent.name))
 
     def next_version(self, role: str) -> int:
-        """The version that the role's next adapter gets; names are never used twice."""
+        """The version that the role's next adapter gets; names are never used twice, even if adapters are deleted."""
         folder = self.folder / "adapters" / role
-        taken = [int(child.name) for child in folder.iterdir() if child.name.isdigit()] if folder.is_dir() else []
-        return max(taken, default=0) + 1
+        names = [child.name for child in folder.iterdir()] if folder.is_dir() else []
+        return max((int(name.lstrip(".")) for name in names if _NUMBER.fullmatch(name.lstrip("."))), default=0) + 1
 
     def adapters(self, names: Iterable[str] | None = None) -> dict[str, Path]:
         """Adapter folders by `role@version`: the named ones, or each role's newest, whether or not they are active.

@@ -15,8 +15,11 @@ from flywheel.base_model import base_hash, resolve_folder
 from flywheel.errors import DataError
 from flywheel.workspace import read_card
 
-UNSERVABLE = ("use_dora", "modules_to_save", "rank_pattern", "alpha_pattern", "trainable_token_indices")
-"""Settings of PEFT under which a LoRA is more than A and B matrices of one rank."""
+UNSERVABLE = (
+    "use_dora", "use_rslora", "modules_to_save", "rank_pattern", "alpha_pattern", "trainable_token_indices",
+    "layer_replication", "fan_in_fan_out", "lora_bias",
+)  # fmt: skip
+"""Settings of PEFT under which a LoRA is more than A and B matrices of one rank and scale."""
 
 
 @dataclass(frozen=True)
@@ -34,29 +37,41 @@ def read_adapter(folder: Path, name: str) -> AdapterWeights:
     Raises:
         DataError: when it cannot be read or served, is not finite, or changes nothing.
     """
+    config = _config(folder, name)
     try:
-        config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
         tensors = load_file(folder / "adapter_model.safetensors")
-        rank, alpha = int(config["r"]), float(config["lora_alpha"])
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        rank, scale = config["r"], config["lora_alpha"] / config["r"]
+    except (OSError, ArithmeticError, SafetensorError) as error:
         raise DataError(f"cannot read the adapter {name} in {folder}: {error}") from error
     unusual = [key for key in UNSERVABLE if config.get(key)]
-    if unusual or config.get("bias", "none") != "none":
-        raise DataError(f"the adapter {name} uses {', '.join(unusual) or 'bias'}, which cannot be served")
-    scale = alpha / rank**0.5 if config.get("use_rslora") else alpha / rank
+    unusual += [key for key, usual in (("bias", "none"), ("peft_type", "LORA")) if config.get(key, usual) != usual]
+    if unusual:
+        raise DataError(f"the adapter {name} uses {', '.join(unusual)}, which cannot be served")
     layers = {}
-    for key, a in tensors.items():
-        if key.endswith(".lora_A.weight"):
-            path = key.removeprefix("base_model.model.").removesuffix(".lora_A.weight")
-            b = tensors.get(key.replace(".lora_A.", ".lora_B."))
-            if b is None or a.shape[0] != rank or b.shape[1] != rank:
-                raise DataError(f"the adapter {name} is damaged at {path}")
-            layers[path] = a.float(), b.float() * scale
+    for path in dict.fromkeys(key.removeprefix("base_model.model.").rpartition(".lora_")[0] for key in tensors):
+        a, b = (tensors.pop(f"base_model.model.{path}.lora_{matrix}.weight", None) for matrix in "AB")
+        if a is None or b is None or not (a.dim() == b.dim() == 2 and a.shape[0] == b.shape[1] == rank):
+            raise DataError(f"the adapter {name} is damaged at {path or 'a tensor without a layer'}")
+        if not (a.is_floating_point() and b.is_floating_point()):
+            raise DataError(f"the adapter {name} is quantised at {path}, which cannot be served")
+        layers[path] = a.float(), b.float() * scale
+    if tensors:
+        raise DataError(f"the adapter {name} holds {next(iter(tensors))}, which cannot be served")
     if not any(a.any() and b.any() for a, b in layers.values()):
         raise DataError(f"the adapter {name} changes nothing; it would be served as the base")
     if not all(a.isfinite().all() and b.isfinite().all() for a, b in layers.values()):
         raise DataError(f"the adapter {name} holds numbers that are not finite; train it again")
     return AdapterWeights(name, rank, layers)
+
+
+def _config(folder: Path, name: str) -> dict[str, Any]:
+    """PEFT's settings of an adapter."""
+    try:
+        config: dict[str, Any] = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        config["r"], config["lora_alpha"] = int(config["r"]), float(config["lora_alpha"])
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
+        raise DataError(f"cannot read the adapter {name} in {folder}: {error}") from error
+    return config
 
 
 def check_fit(adapter: AdapterWeights, shapes: Mapping[str, tuple[int, int]]) -> None:
@@ -106,6 +121,9 @@ def check_base(adapters: Mapping[str, Path], fingerprint: str, model: str) -> No
         card = read_card(folder)
         if card.base_hash != fingerprint:
             raise DataError(f"{name} was trained on {card.base}, and {model} has other weights: train it again")
+        config = _config(folder, name)
+        if (config.get("r"), config.get("lora_alpha")) != (card.rank, card.alpha):
+            raise DataError(f"{folder}: rank and alpha of {name} are not those its card was written for")
 
 
 def sift(adapters: Mapping[str, Path], model: str) -> dict[str, str]:

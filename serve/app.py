@@ -4,8 +4,9 @@ import asyncio
 import time
 
 from fastapi import APIRouter, FastAPI, Request
-from fastapi.exceptions import HTTPException, RequestValidationError
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
 
 from flywheel.errors import FlywheelError
 
@@ -21,7 +22,7 @@ def create_app(gateway: Gateway, token: str = "", request_bytes: int = 8 << 20) 
         token: clients must send it as a bearer token, if not empty.
         request_bytes: largest body that is read.
     """
-    app = FastAPI(title="Flywheel", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(title="Flywheel", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.add_middleware(Guard, token=token, most=request_bytes)
     app.include_router(_completions(gateway))
     app.include_router(_information(gateway))
@@ -81,6 +82,8 @@ async def _invalid(request: Request, problem: RequestValidationError) -> Respons
     detail = problem.errors()[0]
     if detail["type"] == "json_invalid":
         return error(400, "the body is not JSON", "invalid_request")
+    if detail["loc"] == ("body",) and not request.headers.get("content-type", "").startswith("application/json"):
+        return error(400, "the body must be JSON, sent with Content-Type: application/json", "invalid_request")
     field = ".".join(str(part) for part in detail["loc"] if part != "body")
     text = str(detail["msg"]).removeprefix("Value error, ")
     return error(400, f"{field}: {text}" if field else text, "invalid_request", field or None)

@@ -1,7 +1,7 @@
 """`flywheel serve`."""
 
+import ipaddress
 import os
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,9 +55,9 @@ def serve(
         click.echo(f"engine {settings.kind}: {reason}", err=True)
     if settings.kind == "openai":
         raise InputError("serve needs an engine that runs here: transformers, llamacpp or vllm")
-    token = os.environ.get(settings.api_key_env, "")
+    token = os.environ.get(settings.api_key_env, "").strip()
     host = host or config.serve.host
-    if host not in ("127.0.0.1", "localhost", "::1") and not token:
+    if not _is_loopback(host) and not token:
         raise InputError(f"listening on {host} lets others in: set {settings.api_key_env} to a token first")
     listener = bind(host, config.serve.port if port is None else port)
     roster = Roster.open(
@@ -67,8 +67,9 @@ def serve(
     )
     try:
         _introduce(roster, strict, asked=adapters)
-        url = f"http://{host}:{listener.getsockname()[1]}/v1"
-        click.echo(f"serving {', '.join(roster.engine.models())} at {url} (Ctrl-C ends it)", err=True)
+        shown = f"[{host}]" if ":" in host else host
+        url = f"http://{shown}:{listener.getsockname()[1]}/v1"
+        click.echo(f"serving {', '.join(roster.names())} at {url} (Ctrl-C ends it)", err=True)
         if ready_file:
             write_text(ready_file, url + "\n")
             _end_with_parent()
@@ -95,11 +96,19 @@ def _introduce(roster: "Roster", strict: bool, asked: tuple[str, ...]) -> None:
             click.echo(f"{text}: the base plays", err=True)
 
 
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _end_with_parent() -> None:
     """End as soon as standard input closes: whoever started us for a while is gone."""
 
     def watch() -> None:
-        sys.stdin.buffer.read()
+        while os.read(0, 1 << 16):
+            pass
         os._exit(0)
 
     threading.Thread(target=watch, daemon=True).start()

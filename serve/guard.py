@@ -4,7 +4,7 @@ import hmac
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from fastapi.exceptions import HTTPException
+from starlette.exceptions import HTTPException
 
 from .protocol import error
 
@@ -24,7 +24,7 @@ class Guard:
 
     def __init__(self, app: App, token: str, most: int) -> None:
         self._app = app
-        self._expected = f"Bearer {token}".encode() if token else b""
+        self._expected = token.encode()
         self._most = most
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -44,7 +44,9 @@ class Guard:
 
     def _may_enter(self, path: str, sent: bytes) -> bool:
         """Compared in constant time."""
-        return not self._expected or path == "/health" or hmac.compare_digest(sent, self._expected)
+        scheme, _, token = sent.partition(b" ")
+        right = hmac.compare_digest(token.strip(), self._expected) and scheme.lower() == b"bearer"
+        return not self._expected or path == "/health" or right
 
     def _counting(self, receive: Receive) -> Receive:
         seen = 0

@@ -29,7 +29,8 @@ def main(command: list[str]) -> int:
                 time.sleep(0.05)
 
     def watch() -> None:
-        sys.stdin.buffer.read()
+        while os.read(0, 1 << 16):  # a buffered reader would abort the interpreter at its own end
+            pass
         end()
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's; it closes the pipe when it is done

@@ -56,6 +56,11 @@ class Lanes:
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)
 
+    def clear(self, lane: int) -> None:
+        """Wipe what a sequence before has left: numbers that are not finite would pass through every mask."""
+        self.keys[:, lane] = 0
+        self.values[:, lane] = 0
+
     def load(self, lane: int, prefix: Prefix, length: int) -> None:
         """Put the first tokens of a prefix into a lane."""
         self.keys[:, lane, :, :length] = prefix.keys[:, :, :length]

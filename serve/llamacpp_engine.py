@@ -162,9 +162,11 @@ class _Server:
         self, request: CompletionRequest, ids: Sequence[int], model: str, slot: int, watch: Watch
     ) -> Completion:
         """Answer a request on a slot. It is streamed in any case, since only between two pieces can it be ended."""
+        temperature = 0.0 if request.greedy else request.temperature
         body = {
-            "prompt": list(ids), "max_tokens": request.max_tokens, "temperature": request.temperature,
-            "top_k": 0, "top_p": request.top_p, "min_p": 0.0, "repeat_penalty": 1.0, "seed": request.seed & 0xFFFFFFFF,
+            "prompt": list(ids), "max_tokens": request.max_tokens, "temperature": temperature,
+            "top_k": 0, "top_p": request.top_p, "min_p": 0.0, "repeat_penalty": 1.0,
+            "seed": request.seed & 0x7FFFFFFF,  # all 32 ones would mean a random one
             "stop": list(request.stop), "cache_prompt": True, "stream": True, "id_slot": slot,
             "stream_options": {"include_usage": True},
             "lora": [{"id": id, "scale": float(name == model)} for id, name in enumerate(self.adapters)],

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from flywheel.engines import Completion
+from flywheel.records import BASE
+from flywheel.workspace import ROLES
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
@@ -67,4 +69,6 @@ class Running:
 
 
 def _role(model: str) -> str:
-    return model.partition("@")[0]
+    """A label out of a fixed set: clients may send any name."""
+    role = model.partition("@")[0]
+    return role if role in (BASE, *ROLES) else "unknown"

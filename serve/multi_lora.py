@@ -1,7 +1,7 @@
 """Many LoRA adapters on one base, chosen per token, so that all roles are computed together.
 
 The adapters' A matrices stand side by side in one matrix, their B matrices below each other, and a mask per token
-keeps the columns of its adapter: y = W x + B (mask * (A x)). A token whose mask is all zero is exactly the base's.
+keeps the columns of its adapter: y = W x + B (mask ? A x : 0). A token whose mask is all zero is exactly the base's.
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ class LoraBank:
         self._shapes = linear_shapes(model)
         self._wrapped: dict[str, _LoraLinear] = {}
         self._row = {BASE: 0}
-        self._table = torch.zeros(1, 0)
+        self._table = torch.zeros(1, 0, dtype=torch.bool)
         self.mask: Tensor | None = None
-        """Shape (tokens, ranks of all adapters); None while every token is the base's."""
+        """Of truth values, shape (tokens, ranks of all adapters); None while every token is the base's."""
 
     def load(self, adapters: Sequence[AdapterWeights]) -> None:
         """Hold these adapters in place of those of before.
@@ -41,14 +41,14 @@ class LoraBank:
             check_fit(adapter, self._shapes)
         ends = [sum(other.rank for other in adapters[: index + 1]) for index in range(len(adapters))]
         places = [slice(end - adapter.rank, end) for adapter, end in zip(adapters, ends, strict=True)]
-        table = torch.zeros(len(adapters) + 1, ends[-1] if ends else 0)
+        table = torch.zeros(len(adapters) + 1, ends[-1] if ends else 0, dtype=torch.bool)
         for row, place in enumerate(places, start=1):
-            table[row, place] = 1
+            table[row, place] = True
         for path in {path for adapter in adapters for path in adapter.layers} | set(self._wrapped):
             self._set(path, adapters, places)
         self._row = {BASE: 0} | {adapter.name: row for row, adapter in enumerate(adapters, start=1)}
         some = next(iter(self._wrapped.values()), None)
-        self._table = table.to(some.device, some.dtype) if some else table
+        self._table = table.to(some.device) if some else table
 
     def choose(self, names: Sequence[str]) -> None:
         """Say which adapter, or the base, each token of the next forward pass uses.
@@ -94,4 +94,7 @@ class _LoraLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.base(x)
         mask = self._bank.mask
-        return y if mask is None else y + ((x @ self._down) * mask) @ self._up
+        if mask is None:
+            return y
+        # chosen, not multiplied: what overflows in one adapter must not reach another's tokens as 0 x infinity
+        return y + torch.where(mask, x @ self._down, 0) @ self._up

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from flywheel.errors import InputError
+from flywheel.errors import UnknownModel
 from flywheel.records import BASE
 from flywheel.workspace import ROLES
 
@@ -18,7 +18,7 @@ def resolve_model(name: str, adapters: Sequence[str]) -> str:
     A bare role means its newest version, and the base where it has none.
 
     Raises:
-        InputError: for a version that is not loaded, or an unknown role.
+        UnknownModel: for a version that is not loaded, or an unknown role.
     """
     if name == BASE or name in adapters:
         return name
@@ -28,4 +28,4 @@ def resolve_model(name: str, adapters: Sequence[str]) -> str:
     if name in ROLES:
         return BASE
     known = ", ".join((BASE, *ROLES, *adapters))
-    raise InputError(f"there is no model {name!r}; there are {known}")
+    raise UnknownModel(f"there is no model {name!r}; there are {known}")

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from flywheel.config import EngineConfig
 from flywheel.engines import Completion, CompletionRequest, TokenLogprob, Watch
-from flywheel.errors import Cancelled, ContextExceeded, InfrastructureError, InputError
+from flywheel.errors import Cancelled, ContextExceeded, InfrastructureError, InputError, UnknownModel
 from flywheel.records import BASE
 
 _CONNECTIONS = 256
@@ -36,7 +36,7 @@ def open_engine(config: EngineConfig, adapters: dict[str, Path]) -> "OpenAIEngin
         InfrastructureError: when the server does not answer.
         InputError: when it serves nothing, or refuses the key.
     """
-    key = os.environ.get(config.api_key_env, "")
+    key = os.environ.get(config.api_key_env, "").strip()
     engine = OpenAIEngine(config.url, key, config.timeout, model=config.model, names=config.names)
     try:
         engine.refresh_models()
@@ -64,13 +64,17 @@ class OpenAIEngine:
         limits = httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS)
         self._client = httpx.Client(headers=headers, timeout=httpx.Timeout(timeout, connect=10.0), limits=limits)
         self._models: tuple[str, ...] = ()
+        self.histories: dict[str, str] = {}
+        """See KnowsTraining; Flywheel's own gateway tells."""
 
     def refresh_models(self) -> None:
         """Ask the server what it serves."""
         reply = self._send("GET", "/models")
         try:
             self._models = tuple(str(model["id"]) for model in reply["data"])
-        except (KeyError, TypeError) as error:
+            cards = {str(model["id"]): model.get("card") or {} for model in reply["data"]}
+            self.histories = {name: card["history"] for name, card in cards.items() if "history" in card}
+        except (KeyError, TypeError, AttributeError) as error:
             raise InfrastructureError(f"{self._url}/models does not answer like an OpenAI server") from error
         if not self._models:
             raise InputError(f"{self._url} serves no model")
@@ -181,7 +185,7 @@ class OpenAIEngine:
         if model in self._models:
             return model
         if model != BASE and "@" in model:
-            raise InputError(f"{self._url} does not serve {model}; it serves {', '.join(self._models)}")
+            raise UnknownModel(f"{self._url} does not serve {model}; it serves {', '.join(self._models)}")
         if self._model in self._models:
             return self._model
         if BASE in self._models:
@@ -208,6 +212,8 @@ class OpenAIEngine:
         message = (
             f"{self._url}{path} answered {reply.status_code}: {_one_line(str(detail.get('message') or reply.text))}"
         )
+        if reply.status_code == 404 and path == "/models" and not self._url.endswith("/v1"):
+            message += f"; did you mean {self._url}/v1?"
         if reply.status_code in (401, 403) or (method == "GET" and reply.status_code < 500):
             return InputError(message)
         return InfrastructureError(message)

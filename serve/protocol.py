@@ -15,6 +15,12 @@ from flywheel.records import Message
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (1,), "best_of": (1,), "frequency_penalty": (0,), "presence_penalty": (0,), "logit_bias": ({},),
     "tools": ([],), "functions": ([],), "response_format": ({"type": "text"},), "echo": (False,), "suffix": ("",),
+    "tool_choice": ("none", "auto"), "function_call": ("none", "auto"), "top_k": (-1, 0), "min_p": (0,),
+    "typical_p": (1,), "repetition_penalty": (1,), "repeat_penalty": (1,), "length_penalty": (1,), "min_tokens": (0,),
+    "ignore_eos": (False,), "stop_token_ids": ([],), "bad_words": ([],), "use_beam_search": (False,),
+    "structured_outputs": ({},), "guided_json": (), "guided_regex": (), "guided_choice": (), "guided_grammar": (),
+    "grammar": ("",), "continue_final_message": (False,), "add_generation_prompt": (True,), "chat_template": (),
+    "chat_template_kwargs": ({},), "documents": ([],), "audio": (), "modalities": (["text"],), "prediction": (),
 }  # fmt: skip
 """Fields that would change the answer and are not supported, with the values under which they change nothing."""
 
@@ -29,10 +35,24 @@ class ChatMessage(BaseModel):
     @classmethod
     def _join_parts(cls, content: Any) -> Any:
         if isinstance(content, list):
-            if odd := [part for part in content if not isinstance(part, dict) or part.get("type", "text") != "text"]:
-                raise ValueError(f"only parts of type text can be read, found {odd[0]!r:.80}")
-            return "".join(str(part.get("text", "")) for part in content)
-        return content
+            for part in content:
+                if (
+                    not isinstance(part, dict)
+                    or part.get("type", "text") != "text"
+                    or not isinstance(part.get("text"), str)
+                ):
+                    raise ValueError(f"only parts of type text can be read, found {part!r:.80}")
+            return "".join(part["text"] for part in content)
+        return "" if content is None else content
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_calls(cls, message: Any) -> Any:
+        if isinstance(message, dict):
+            for name in ("tool_calls", "function_call"):
+                if message.get(name):
+                    raise ValueError(f"{name} is not supported")
+        return message
 
     @field_validator("content")
     @classmethod
@@ -53,9 +73,14 @@ class _Request(BaseModel):
     top_p: float | None = Field(None, gt=0, le=1)
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
     stop: str | list[str] | None = None
-    stream: bool = False
+    stream: bool | None = False
     stream_options: dict[str, Any] | None = None
     prompt_cache_key: str | None = None
+
+    @field_validator("stop")
+    @classmethod
+    def _are_texts(cls, stop: str | list[str] | None) -> list[str]:
+        return [_text(text) for text in ([stop] if isinstance(stop, str) else stop or []) if text]
 
     @model_validator(mode="before")
     @classmethod
@@ -71,12 +96,11 @@ class _Request(BaseModel):
         return bool((self.stream_options or {}).get("include_usage"))
 
     def _record(self, most: int, max_tokens: int | None, logprobs: int | None) -> CompletionRequest:
-        stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return CompletionRequest(
             model=self.model, max_tokens=max_tokens or self.max_tokens or most,
             temperature=1.0 if self.temperature is None else self.temperature, top_p=self.top_p or 1.0,
             seed=uuid.uuid4().int & 0x7FFFFFFF if self.seed is None else self.seed,
-            stop=tuple(_text(text) for text in stop if text), session=self.prompt_cache_key or "", logprobs=logprobs,
+            stop=tuple(self.stop or ()), session=self.prompt_cache_key or "", logprobs=logprobs,
         )  # fmt: skip
 
 

@@ -1,19 +1,22 @@
 """Who is served: the engine's base and adapters, what their cards say, and which adapters were refused."""
 
+import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from flywheel.engines import CompletionRequest, Engine
-from flywheel.errors import FlywheelError, InfrastructureError
+from flywheel.errors import FlywheelError
 from flywheel.records import BASE, AdapterCard, Message
 from flywheel.stages import stage
 from flywheel.workspace import ROLES, read_card
 
 from .adapters import without
-from .names import resolve_model
+from .names import listed, resolve_model
 
 Choose = Callable[[], Mapping[str, Path]]
 Sift = Callable[[Mapping[str, Path]], Mapping[str, str]]
@@ -34,6 +37,10 @@ class Roster:
     """By `role@version`."""
     refused: dict[str, str] = field(default_factory=dict)
     """Adapters that are not served, each with the reason."""
+    _folders: dict[str, Path] = field(default_factory=dict)
+    _held: Counter[str] = field(default_factory=Counter)
+    """Requests under way, by what answers them."""
+    _changing: threading.Lock = field(default_factory=threading.Lock)
     _reloading: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -47,29 +54,84 @@ class Roster:
         return roster
 
     def reload(self) -> dict[str, Any]:
-        """Serve what is to be served now; adapters that must not be are left out. Requests in flight are not disturbed.
+        """Serve what is to be served now. Requests in flight are not disturbed.
+
+        An adapter that must not be served is left out, and its role goes on with the version that it has. A name whose
+        weights are others now is refused as well: caches, ours and others', know adapters by name.
 
         Returns:
             `loaded` and `dropped` (names), and `refused` (name to reason).
         """
-        before = set(self.cards)
         with self._reloading:
+            before = set(self.cards)
             adapters = dict(self.choose())
             refused = dict(self.sift({name: path for name, path in adapters.items() if name not in self.cards}))
-            good = without(adapters, refused)
-            self.engine.load(good)
-            self._settle(good, refused)
-        after = set(self.cards)
+            refused |= {
+                name: reason for name in before & set(adapters) if (reason := self._changed(name, adapters[name]))
+            }
+            good = {name: path for name, path in adapters.items() if name not in refused or name in before}
+            self.engine.load(good | self._kept(good, refused) | self._in_use())
+            self._settle(good | self._kept(good, refused), refused)
+            after = set(self.cards)
         return {"loaded": sorted(after - before), "dropped": sorted(before - after), "refused": self.refused}
 
     def _settle(self, loaded: Mapping[str, Path], refused: dict[str, str]) -> None:
-        """Take adapters out again that are not at work, and remember what is served."""
-        silent = [name for name in loaded if name not in self.cards and answers_as_base(self.engine, name)]
-        served = without(loaded, silent)
-        if silent:
-            self.engine.load(served)
-        self.cards = {name: read_card(path) for name, path in served.items()}
-        self.refused = refused | dict.fromkeys(silent, "it answers exactly as the base does")
+        """Ask what is new for a canary, leave out what fails, and let the rest be asked for by name."""
+        cards = {}
+        for name, folder in loaded.items():
+            if name in self.cards:
+                cards[name] = self.cards[name]
+            elif reason := unfit(self.engine, name):
+                refused[name] = reason
+            else:
+                cards[name] = read_card(folder)
+        for name in self._kept(cards, refused):
+            cards[name] = self.cards[name]
+        folders = {name: loaded.get(name) or self._folders[name] for name in cards}
+        with self._changing:
+            self.cards, self.refused, self._folders = cards, refused, folders
+        if set(refused) & set(loaded):
+            self.engine.load(folders | self._in_use())
+
+    def _changed(self, name: str, folder: Path) -> str:
+        """What is wrong with a served adapter's folder now; it goes on from memory."""
+        try:
+            if read_card(folder).weights_hash == self.cards[name].weights_hash:
+                return ""
+        except FlywheelError as error:
+            return f"{error} (served from memory as it was)"
+        return "other weights under a name that is served; names are not used twice (the old ones are served)"
+
+    def _kept(self, new: Iterable[str], refused: Iterable[str]) -> dict[str, Path]:
+        """Served adapters of roles whose new version is refused, and which would be left without any."""
+        there = {name.partition("@")[0] for name in new}
+        lost = {name.partition("@")[0] for name in refused} - there
+        return {name: folder for name, folder in self._folders.items() if name.partition("@")[0] in lost}
+
+    def _in_use(self) -> dict[str, Path]:
+        """Adapters by which requests are being answered; they stay in memory until the next reload."""
+        with self._changing:
+            return {name: folder for name, folder in self._folders.items() if self._held[name]}
+
+    @contextmanager
+    def held(self, model: str) -> Iterator[str]:
+        """What a request for a model is answered by, which stays loaded meanwhile.
+
+        Raises:
+            UnknownModel: for an unknown name.
+        """
+        with self._changing:
+            name = self.answers(model)
+            self._held[name] += 1
+        try:
+            yield name
+        finally:
+            with self._changing:
+                self._held[name] -= 1
+
+    def names(self) -> tuple[str, ...]:
+        """What can be asked for: the base, each role with an adapter, and each version."""
+        return listed(self._versions())
 
     def without_adapter(self) -> list[str]:
         """Roles that the base plays."""
@@ -80,9 +142,13 @@ class Roster:
         """What a request for a model is answered by: `base` or a version.
 
         Raises:
-            InputError: for an unknown name.
+            UnknownModel: for an unknown name.
         """
-        return resolve_model(model, tuple(self.cards)) if self.cards else model
+        return resolve_model(model, self._versions())
+
+    def _versions(self) -> tuple[str, ...]:
+        """Those with cards; of an engine that was opened elsewhere, those that it lists."""
+        return tuple(self.cards) or tuple(name for name in self.engine.models() if "@" in name)
 
     def warning(self, model: str, messages: Sequence[Message]) -> str:
         """What is wrong with asking a model in this way: a role with another prompt than it was trained with."""
@@ -97,22 +163,22 @@ class Roster:
 
     def described(self, created: int) -> list[dict[str, Any]]:
         """All names that can be asked for, in the shape of OpenAI's list of models, with what their cards say."""
-        return [self._described(name, created) for name in self.engine.models()]
+        return [self._described(name, created) for name in self.names()]
 
     def _described(self, name: str, created: int) -> dict[str, Any]:
         entry: dict[str, Any] = {"id": name, "object": "model", "created": created, "owned_by": "flywheel"}
-        card = self.cards.get(self.answers(name)) if self.cards and name != BASE else None
+        card = self.cards.get(self.answers(name))
         if card:
             shown = {"base", "prompt", "history", "method", "rank", "rows", "last_loss", "created", "parents"}
             entry |= {"parent": BASE, "root": card.name, "card": card.model_dump(mode="json", include=shown)}
         return entry
 
 
-def answers_as_base(engine: Engine, name: str) -> bool:
-    """Whether an adapter changes nothing, not even the likelihood of a token: then it is not at work.
+def unfit(engine: Engine, name: str) -> str:
+    """Why an adapter must not be served, as its answer to a canary shows; empty if it may.
 
-    Raises:
-        InfrastructureError: when it does not answer.
+    It must change something, if only the likelihood of a token: otherwise it is not at work, and the base would be
+    served in its name. And what it computes must be numbers.
     """
     messages = (
         Message(role="system", content=stage("collect.team").WIKIPEDIA.role(name.partition("@")[0]).prompt("compact")),
@@ -124,5 +190,9 @@ def answers_as_base(engine: Engine, name: str) -> bool:
             for model in (name, BASE)
         )
     except FlywheelError as error:
-        raise InfrastructureError(f"{name} does not answer: {error}") from error
-    return bool(own) and own == base
+        return f"it does not answer: {error}"
+    if own and own == base:
+        return "it answers exactly as the base does"
+    if not all(math.isfinite(value) for token in own for value in (token.logprob, *(other for _, other in token.top))):
+        return "its numbers overflow"
+    return ""

@@ -22,7 +22,7 @@ class Draw:
     @classmethod
     def of(cls, request: CompletionRequest) -> "Draw":
         """What a request asks for; its random numbers follow from its seed alone."""
-        generator = torch.Generator().manual_seed(request.seed) if request.temperature > 0 else None
+        generator = None if request.greedy else torch.Generator().manual_seed(request.seed)
         return cls(request.temperature, request.top_p, generator)
 
 

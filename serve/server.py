@@ -1,14 +1,16 @@
 """Runs the gateway, and starts it as a child process for those who need one for a while."""
 
 import contextlib
+import errno
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flywheel.config import Config
 from flywheel.errors import InfrastructureError, InputError
@@ -33,7 +35,8 @@ def bind(host: str, port: int) -> socket.socket:
         listener.listen(128)
     except OSError as error:
         listener.close()
-        raise InputError(f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port") from error
+        hint = "; choose another with --port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else ""
+        raise InputError(f"cannot listen on {host}:{port}: {error.strerror}{hint}") from error
     return listener
 
 
@@ -49,9 +52,22 @@ def run(roster: "Roster", listener: socket.socket, config: Config, token: str) -
     gateway = Gateway(roster, min(config.engine.max_tokens, limit), limit, settings.queue)
     app = create_app(gateway, token, int(settings.request_megabytes * (1 << 20)))
     options = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=settings.drain_seconds
+        app, log_level="warning", access_log=False, ws="none", timeout_graceful_shutdown=settings.drain_seconds + 10
     )
-    uvicorn.Server(options).run(sockets=[listener])
+
+    class Server(uvicorn.Server):
+        """Ends requests itself, so that their clients are told, when the time is over or at a second Ctrl-C."""
+
+        def handle_exit(self, sig: int, frame: Any) -> None:
+            if self.should_exit:
+                gateway.end()
+                return
+            super().handle_exit(sig, frame)
+            timer = threading.Timer(settings.drain_seconds, gateway.end)
+            timer.daemon = True
+            timer.start()
+
+    Server(options).run(sockets=[listener])
 
 
 @contextlib.contextmanager

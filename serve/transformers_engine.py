@@ -20,7 +20,7 @@ from flywheel.errors import Cancelled, ContextExceeded, FlywheelError, Infrastru
 from flywheel.records import BASE
 from flywheel.workspace import processors
 
-from .adapters import check_base, read_adapter
+from .adapters import AdapterWeights, check_base, read_adapter
 from .lanes import ATTENTION, Feed, Lanes, LaneView, Prefix
 from .multi_lora import LoraBank
 from .names import listed, resolve_model
@@ -30,8 +30,6 @@ _PREFIX_BYTES = 1 << 30
 """Memory for prefixes of conversations that may go on."""
 _READ_TOKENS = 512
 """Most prompt tokens that are read in one step, so that sequences being generated do not wait long for it."""
-_STOP_WINDOW = 24
-"""Tokens at the end of a completion in which a stop text is looked for."""
 
 
 @dataclass
@@ -48,6 +46,8 @@ class _Job:
     pieces: Pieces | None = None
     """Hands the text on, if anybody watches it."""
     decoder: DecodeStream = field(default_factory=lambda: DecodeStream(skip_special_tokens=False))
+    tail: str = ""
+    """The end of what was generated, as long as the longest stop text."""
     cached: int = 0
     """Tokens whose keys and values lie in the lane."""
     logprobs: list[TokenLogprob] = field(default_factory=list)
@@ -58,6 +58,15 @@ class _Job:
     @property
     def generated(self) -> list[int]:
         return self.ids[self.prompt_tokens :]
+
+    def stopped_by(self, text: str) -> bool:
+        """Whether a stop text ends in a new piece of text."""
+        stops = self.request.stop
+        if not stops:
+            return False
+        seen = self.tail + text
+        self.tail = seen[-max(map(len, stops)) :]
+        return any(stop in seen for stop in stops)
 
 
 class _Loading:
@@ -107,8 +116,8 @@ class TransformersEngine:
     ) -> None:
         self._tokenizer = tokenizer
         self._adapters: tuple[str, ...] = ()
-        self._folders: dict[str, Path] = {}
-        """Of the adapters in memory: those that are served, and those that running requests began with."""
+        self._weights: dict[str, AdapterWeights] = {}
+        """Of the adapters that are served, and of those that running requests began with."""
         self._loads = threading.Lock()
         """One at a time."""
         self._loading: _Loading | None = None
@@ -148,7 +157,13 @@ class TransformersEngine:
         self._take(adapters)
         self._stop_ids = stop_ids(self._tokenizer, model.generation_config)
         self._context = min(config.context, model.config.max_position_embeddings)
-        self._lanes = Lanes(model.config, config.batch, self._context, model.dtype, model.device)
+        try:
+            self._lanes = Lanes(model.config, config.batch, self._context, model.dtype, model.device)
+        except RuntimeError as error:  # on a GPU and on a CPU alike
+            raise InputError(
+                f"there is not memory enough for engine.batch={config.batch} sequences of {self._context} tokens "
+                "(engine.context): make one of them smaller"
+            ) from error
         self._batch = config.batch
 
     def models(self) -> tuple[str, ...]:
@@ -194,11 +209,12 @@ class TransformersEngine:
 
     def _take(self, adapters: dict[str, Path]) -> None:
         """Hold these adapters, and those that running requests began with."""
-        used = {job.model for job in (*self._active, *self._waiting)} & set(self._folders)
-        folders = adapters | {name: self._folders[name] for name in used}
-        self._bank.load([read_adapter(folder, name) for name, folder in folders.items()])
-        self._adapters, self._folders = tuple(adapters), folders
-        for key in [key for key in self._prefixes if key[0] not in (BASE, *folders)]:
+        weights = {name: self._weights.get(name) or read_adapter(folder, name) for name, folder in adapters.items()}
+        used = {job.model for job in (*self._active, *self._waiting)} & set(self._weights)
+        weights |= {name: self._weights[name] for name in used}
+        self._bank.load(list(weights.values()))
+        self._adapters, self._weights = tuple(adapters), weights
+        for key in [key for key in self._prefixes if key[0] not in (BASE, *weights)]:
             del self._prefixes[key]
 
     def close(self) -> None:
@@ -282,22 +298,38 @@ class TransformersEngine:
         """
         jobs = [self._active[feeds[row].lane] for row in ready]
         logits = self._model.lm_head(hidden[0, view.last[ready]]).float()
+        self._drop_broken([job for job, sane in zip(jobs, logits.isfinite().all(-1).tolist(), strict=True) if not sane])
         for row, (job, token) in enumerate(zip(jobs, next_tokens(logits, [job.draw for job in jobs]), strict=True)):
             job.ids.append(token)
             if job.request.logprobs is not None and token not in self._stop_ids:
                 job.logprobs.append(token_logprob(logits[row], token, job.request.logprobs, self._tokenizer))
         for job in jobs:
-            if completion := self._completion(job):
+            if job.error:
+                continue
+            text = job.decoder.step(self._tokenizer.backend_tokenizer, job.ids[-1]) or ""
+            if completion := self._completion(job, text):
                 self._finish(job, completion)
-            elif job.pieces and (text := job.decoder.step(self._tokenizer.backend_tokenizer, job.ids[-1])):
+            elif job.pieces and text:
                 job.pieces.add(text)
 
-    def _completion(self, job: _Job) -> Completion | None:
-        """The completion, if it has ended."""
+    def _drop_broken(self, jobs: Sequence[_Job]) -> None:
+        """Give up sequences whose numbers have overflowed."""
+        for job in jobs:
+            self._leave(self._active.index(job))
+            name = job.model
+            self._fail(
+                [job], InfrastructureError(f"the numbers of {name} overflow: its adapter is broken, or the dtype")
+            )
+
+    def _completion(self, job: _Job, text: str) -> Completion | None:
+        """The completion, if it has ended.
+
+        Args:
+            text: what the newest token has added.
+        """
         ended = job.ids[-1] in self._stop_ids
         count = len(job.generated) - ended
-        tail = self._tokenizer.decode(job.generated[:count][-_STOP_WINDOW:])
-        stopped = not ended and any(stop in tail for stop in job.request.stop)
+        stopped = not ended and job.stopped_by(text)
         if not ended and not stopped and count < job.request.max_tokens and len(job.ids) < self._context:
             return None
         text, stop = cut_at_stop(self._tokenizer.decode(job.generated[:count]), job.request.stop)
@@ -327,6 +359,7 @@ class TransformersEngine:
     def _restore(self, lane: int) -> None:
         """Load the longest known prefix into a new sequence's lane; at least one token is left to read."""
         job = self._active[lane]
+        self._lanes.clear(lane)
         for key in (_session_key(job), _system_key(job)):
             if prefix := self._prefixes.get(key):
                 self._prefixes.move_to_end(key)

@@ -17,6 +17,7 @@ from flywheel.engines import Engine, Watch, open_engine
 from flywheel.errors import Cancelled, ContextExceeded, DataError, InputError
 from flywheel.records import Message
 from flywheel.workspace import read_card
+from serve.llamacpp_engine import LlamaCppEngine
 from serve.openai_engine import OpenAIEngine
 from serve.roster import Roster
 
@@ -138,9 +139,11 @@ def test_the_same_request_twice_is_answered_the_same(served: Served) -> None:
 
 def test_sampling_depends_on_the_seed(served: Served) -> None:
     texts = [
-        served.engine.complete(request("Dice?", temperature=1.5, seed=seed, max_tokens=10)).text for seed in (1, 2, 1)
+        served.engine.complete(request("Dice?", temperature=1.5, seed=seed, max_tokens=10)).text
+        for seed in (1, 2, 1, 2**32 - 1, 2**32 - 1, -1, -1)
     ]
     assert texts[0] == texts[2] != texts[1]
+    assert texts[3] == texts[4] and texts[5] == texts[6]
 
 
 def test_stop_texts(served: Served) -> None:
@@ -150,6 +153,23 @@ def test_stop_texts(served: Served) -> None:
     completion = served.engine.complete(request("Say something.", stop=(stop, "never said")), Watch(pieces.append))
     assert completion.text == whole[: whole.find(stop)] == "".join(pieces)
     assert completion.finish_reason == "stop"
+
+
+def test_a_long_stop_text_is_found_too(served: Served) -> None:
+    whole = served.engine.complete(request("Say something long.", max_tokens=80)).text
+    readable = sorted(re.findall(r"[ -~]+", whole[4:]), key=len)[-1]  # half of a character is not one text for all
+    stop = readable if isinstance(served.engine, LlamaCppEngine) else whole[4:60]
+    pieces: list[str] = []
+    asked = request("Say something long.", max_tokens=80, stop=(stop,))
+    completion = served.engine.complete(asked, Watch(pieces.append))
+    assert completion.text == whole[: whole.find(stop)] == "".join(pieces)
+    assert completion.finish_reason == "stop"
+
+
+def test_a_tiny_temperature_takes_the_likeliest(served: Served) -> None:
+    for temperature in (1e-45, 1e-38, 1e-5):
+        asked = request("Say something.", temperature=temperature)
+        assert served.engine.complete(asked).text == served.engine.complete(request("Say something.")).text
 
 
 def test_pieces_make_up_the_whole(served: Served) -> None:

@@ -1,5 +1,6 @@
 """What is refused before it is served, sampling, and the packaged model in two engines."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,12 @@ from serve.sampling import Draw, next_tokens
 from .adapters import make_adapter, request
 
 
-def _damage(folder: Path, **change: Any) -> None:
-    """Change the tensors of an adapter, and let its card agree."""
+def _damage(folder: Path, to: Any = None, each: Any = None) -> None:
+    """Change the tensors of an adapter, or leave some out, and let its card agree."""
     path = folder / "adapter_model.safetensors"
-    tensors = load_file(path)
-    save_file({name: change["to"](tensor) for name, tensor in tensors.items()}, path)
+    change = each or (lambda name, tensor: to(tensor))
+    changed = {name: change(name, tensor) for name, tensor in load_file(path).items()}
+    save_file({name: tensor for name, tensor in changed.items() if tensor is not None}, path)
     card = AdapterCard.model_validate_json((folder / "card.json").read_text())
     card = card.model_copy(update={"weights_hash": sha256(path)})
     (folder / "card.json").write_text(card.model_dump_json())
@@ -48,6 +50,22 @@ def test_adapters_that_cannot_be_right_are_refused(qwen2: Path, llama: Path, tmp
     folder = make_adapter(tmp_path / "changed", qwen2, "supervisor", 1, 0)
     save_file(load_file(folder / "adapter_model.safetensors"), folder / "adapter_model.safetensors", {"a": "b"})
     refused(folder, "not those its card was written for")
+    for number, (key, value, reason) in enumerate((
+        ("r", 0, "rank and alpha"), ("lora_alpha", 3200, "rank and alpha"), ("lora_alpha", 10**400, "cannot read"),
+        ("use_rslora", True, "use_rslora"), ("peft_type", "IA3", "peft_type"), ("fan_in_fan_out", True, "fan_in"),
+        ("bias", "all", "bias"),
+    )):  # fmt: skip
+        folder = make_adapter(tmp_path / str(number), qwen2, "supervisor", 1, 0)
+        config_file = folder / "adapter_config.json"
+        config_file.write_text(json.dumps(json.loads(config_file.read_text()) | {key: value}))
+        refused(folder, reason)
+    for name, change, reason in (
+        ("half", lambda name, tensor: None if "layers.0" in name and "lora_A" in name else tensor, "damaged at"),
+        ("int8", lambda name, tensor: tensor.to(torch.int8), "quantised"),
+    ):
+        folder = make_adapter(tmp_path / name, qwen2, "supervisor", 1, 0)
+        _damage(folder, each=change)
+        refused(folder, reason)
     refused(tmp_path / "nowhere", "cannot read .*card.json")
 
 

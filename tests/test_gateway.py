@@ -1,6 +1,7 @@
 """The HTTP gateway, with the real `openai` client and with raw HTTP."""
 
 import json
+import shutil
 import socket
 import threading
 import time
@@ -18,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from flywheel.config import EngineConfig
 from flywheel.engines import Completion, CompletionRequest, Watch, open_engine
 from flywheel.engines.scripted import ScriptedEngine
-from flywheel.errors import Cancelled, ContextExceeded, InfrastructureError, InputError
+from flywheel.errors import Cancelled, ContextExceeded, InfrastructureError, InputError, UnknownModel
 from flywheel.files import sha256
 from flywheel.records import AdapterCard, Message
 from flywheel.stages import stage
@@ -46,7 +47,7 @@ def test_the_openai_client_talks_to_roles(gateway: Callable[..., str]) -> None:
         temperature=0,
         seed=5,
     )
-    assert reply.choices[0].message.content == "page_search|Hello|7|0.0|5"
+    assert reply.choices[0].message.content == "base|Hello|7|0.0|5"
     assert reply.choices[0].finish_reason == "stop"
     assert reply.model == "page_search"
     assert reply.usage is not None and reply.usage.total_tokens > 0
@@ -82,24 +83,38 @@ def test_streaming_follows_the_protocol(gateway: Callable[..., str]) -> None:
         ({"model": "base", "messages": []}, 400, "invalid_request"),
         ({"model": "base", "messages": [{"role": "user", "content": "x"}], "temperature": -1}, 400, "invalid_request"),
         ({"model": "nobody", "messages": [{"role": "user", "content": "x"}]}, 404, "model_not_found"),
-        ({"model": "down", "messages": [{"role": "user", "content": "x"}]}, 503, "engine_failed"),
-        ({"model": "long", "messages": [{"role": "user", "content": "x"}]}, 400, "context_length_exceeded"),
+        ({"model": "base", "messages": [{"role": "user", "content": "down"}]}, 503, "engine_failed"),
+        ({"model": "base", "messages": [{"role": "user", "content": "long"}]}, 400, "context_length_exceeded"),
+        ({"model": "base", "messages": [{"role": "user", "content": "odd"}]}, 400, "invalid_request"),
+        (
+            {"model": "\ud800", "messages": [{"role": "user", "content": "x"}], "max_tokens": 10**9},
+            404,
+            "model_not_found",
+        ),
+        ({"model": "base", "messages": [{"role": "user", "content": "x"}], "stop": ["\ud800"]}, 400, "invalid_request"),
         ("not json", 400, "invalid_request"),
+        ("[" * 200_000, 400, "invalid_request"),
+        (b"\xff\xfe", 400, "invalid_request"),
+        ("1" * 6000, 400, "invalid_request"),
     ],
 )
 def test_errors_have_openais_shape(gateway: Callable[..., str], body: Any, status: int, code: str) -> None:
     def fail(request: CompletionRequest) -> str:
-        errors = {"nobody": InputError("no such"), "down": InfrastructureError("gone"), "long": ContextExceeded("long")}
-        raise errors[request.model]
+        errors = {"odd": InputError("odd"), "down": InfrastructureError("gone"), "long": ContextExceeded("long")}
+        raise errors[request.messages[0].content]
 
     url = gateway(ScriptedEngine(fail))
-    content = body if isinstance(body, str) else json.dumps(body)
+    content = body if isinstance(body, (str, bytes)) else json.dumps(body)
     reply = httpx.post(f"{url}/chat/completions", content=content, headers={"Content-Type": "application/json"})
     assert reply.status_code == status
     error = reply.json()["error"]
     assert set(error) == {"message", "type", "param", "code"}
     assert error["code"] == code
     assert httpx.get(f"{url}/nothing").json()["error"]["code"] == "not_found"
+    assert httpx.get(f"{url}/models/").json()["error"]["code"] == "not_found"
+    told = httpx.post(f"{url}/chat/completions", content="{}").json()["error"]["message"]
+    assert "Content-Type: application/json" in told
+    assert httpx.get(url.removesuffix("/v1") + "/metrics").status_code == 200
 
 
 def test_a_token_is_asked_for_where_one_is_set(gateway: Callable[..., str]) -> None:
@@ -107,6 +122,8 @@ def test_a_token_is_asked_for_where_one_is_set(gateway: Callable[..., str]) -> N
     assert httpx.get(f"{url}/models").status_code == 401
     assert httpx.get(f"{url}/models", headers={"Authorization": "Bearer wrong"}).status_code == 401
     assert httpx.get(f"{url}/models", headers={"Authorization": "Bearer secret"}).status_code == 200
+    assert httpx.get(f"{url}/models", headers={"Authorization": "bearer secret"}).status_code == 200
+    assert httpx.get(f"{url}/models", headers={"Authorization": "Basic secret"}).status_code == 401
     assert httpx.get(url.removesuffix("/v1") + "/health").status_code == 200
 
 
@@ -161,6 +178,9 @@ def test_plain_completions(gateway: Callable[..., str]) -> None:
     [
         {"n": 2}, {"tools": [{"type": "function"}]}, {"presence_penalty": 0.5}, {"response_format": {"type": "json"}},
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": None}]}]}, {"top_k": 5}, {"min_p": 0.1},
+        {"messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": "x"}]}]}, {"ignore_eos": True},
+        {"tool_choice": "required"}, {"repetition_penalty": 1.1}, {"guided_json": {}},
         {"messages": [{"role": "tool", "content": "x"}]}, {"max_tokens": 0}, {"max_tokens": 10**6}, {"top_p": 0},
         {"top_logprobs": 21}, {"stop": 5}, {"messages": [{"role": "user", "content": "\ud800"}]},
     ],
@@ -178,7 +198,8 @@ def test_what_changes_nothing_is_accepted(gateway: Callable[..., str]) -> None:
     harmless = {
         "n": 1, "tools": [], "presence_penalty": 0, "frequency_penalty": 0.0, "logit_bias": {}, "user": "me",
         "response_format": {"type": "text"}, "stop": None, "logprobs": False, "parallel_tool_calls": False,
-        "max_completion_tokens": None, "stream_options": None, "temperature": None, "store": False, "unheard_of": 5,
+        "max_completion_tokens": None, "stream_options": None, "stream": None,
+        "tool_choice": "auto", "top_k": -1, "temperature": None, "store": False, "unheard_of": 5,
     }  # fmt: skip
     assert chat(gateway(ScriptedEngine(echo)), **harmless).status_code == 200
     assert chat(gateway(ScriptedEngine(echo)), stop=["", "|"]).json()["choices"][0]["message"]["content"] == "base"
@@ -234,6 +255,23 @@ def test_work_ends_when_its_client_leaves(gateway: Callable[..., str], stream: b
     assert metrics['flywheel_requests_total{role="base",status="cancelled"}'] == 1
 
 
+def test_a_stream_that_waits_is_given_up_as_well(gateway: Callable[..., str]) -> None:
+    """Its client leaves before there is any text."""
+
+    class Mute(_Slow):
+        def complete(self, request: CompletionRequest, watch: Watch | None = None) -> Completion:
+            assert watch
+            watch.text = None
+            return super().complete(request, watch)
+
+    engine = Mute()
+    url = gateway(engine)
+    body = {"model": "base", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
+    with suppress(httpx.ReadTimeout):
+        httpx.post(f"{url}/chat/completions", json=body, timeout=0.5)
+    assert engine.cancelled.acquire(timeout=5)
+
+
 def test_a_full_queue_says_when_to_come_back(gateway: Callable[..., str]) -> None:
     engine = _Slow()
     url = gateway(engine, queue=2)
@@ -268,12 +306,16 @@ def _metrics(url: str) -> dict[str, float]:
 
 def test_what_is_counted(gateway: Callable[..., str]) -> None:
     url = gateway(ScriptedEngine(lambda request: "one two three"))
+    chat(url, "page_search")
     chat(url, "page_search@3")
+    chat(url, "gpt-4")
     chat(url, "page_search", stream=True)
     chat(url, "page_search", max_tokens=10**9)
     metrics = _metrics(url)
     assert metrics['flywheel_requests_total{role="page_search",status="200"}'] == 2
     assert metrics['flywheel_requests_total{role="page_search",status="400"}'] == 1
+    assert metrics['flywheel_requests_total{role="page_search",status="404"}'] == 1
+    assert metrics['flywheel_requests_total{role="unknown",status="404"}'] == 1
     assert metrics['flywheel_tokens_total{kind="completion",role="page_search"}'] == 6
     assert metrics['flywheel_request_seconds_count{role="page_search"}'] == 2
     assert metrics['flywheel_first_token_seconds_count{role="page_search"}'] == 1
@@ -380,19 +422,97 @@ def test_reloading_while_requests_run(gateway: Callable[..., str], roster: Roste
     assert {reply.headers["X-Flywheel-Served-By"] for reply in replies} <= {"page_search@1", "page_search@2"}
     assert chat(url, "page_search").headers["X-Flywheel-Served-By"] == "page_search@2"
     assert chat(url, "supervisor").headers["X-Flywheel-Served-By"] == "base"
-    for path in tmp_path.glob("page_search/1/*"):
-        path.unlink()
+    shutil.rmtree(tmp_path / "page_search" / "1")
     assert httpx.post(url.removesuffix("/v1") + "/admin/reload", timeout=60).json()["dropped"] == ["page_search@1"]
     assert chat(url, "page_search@1").status_code == 404
+
+
+def _reweighted(folder: Path, change: Callable[[str, Any], Any]) -> Path:
+    """An adapter whose tensors are changed, and whose card agrees."""
+    path = folder / "adapter_model.safetensors"
+    save_file({name: change(name, tensor) for name, tensor in load_file(path).items()}, path)
+    card = read_record(folder / "card.json", AdapterCard)
+    (folder / "card.json").write_text(card.model_copy(update={"weights_hash": sha256(path)}).model_dump_json())
+    return folder
+
+
+def _first_logprobs(roster: Roster, name: str) -> list[float]:
+    asked = CompletionRequest(messages=(Message(role="user", content="Hi"),), model=name, max_tokens=6, logprobs=0)
+    return [token.logprob for token in roster.engine.complete(asked).logprobs]
+
+
+def test_a_role_keeps_its_version_while_the_new_one_is_refused(roster: Roster, qwen2: Path, tmp_path: Path) -> None:
+    """Also when only the new one is to be served, and when the old one's files are gone."""
+    before = _first_logprobs(roster, "page_search@1")
+    torn = make_adapter(tmp_path, qwen2, "page_search", 2, 2)
+    (torn / "adapter_model.safetensors").write_bytes(b"torn")
+    everything, roster.choose = roster.choose, lambda: {"page_search@2": torn}
+    for gone in (False, True):
+        if gone:
+            shutil.rmtree(tmp_path / "page_search" / "1")
+        told = roster.reload()
+        assert (told["loaded"], told["dropped"], list(told["refused"])) == ([], [], ["page_search@2"])
+        assert roster.answers("page_search") == "page_search@1"
+        assert _first_logprobs(roster, "page_search@1") == pytest.approx(before, abs=1e-4)
+    shutil.rmtree(torn)
+    make_adapter(tmp_path, qwen2, "page_search", 3, 4)
+    roster.choose = everything
+    assert roster.reload() == {"loaded": ["page_search@3"], "dropped": ["page_search@1"], "refused": {}}
+    assert roster.answers("page_search") == "page_search@3"
+
+
+def test_a_name_is_not_served_with_other_weights(roster: Roster, qwen2: Path, tmp_path: Path) -> None:
+    before = _first_logprobs(roster, "page_search@1")
+    shutil.rmtree(tmp_path / "page_search" / "1")
+    make_adapter(tmp_path, qwen2, "page_search", 1, 77)
+    make_adapter(tmp_path, qwen2, "supervisor", 1, 78)
+    told = roster.reload()
+    assert told["loaded"] == ["supervisor@1"], "the others are taken"
+    assert "names are not used twice" in told["refused"]["page_search@1"]
+    assert _first_logprobs(roster, "page_search@1") == pytest.approx(before, abs=1e-4)
+    (tmp_path / "page_search" / "1" / "card.json").write_text("{}")
+    assert "served from memory" in roster.reload()["refused"]["page_search@1"]
+
+
+def test_an_adapter_that_overflows_is_refused_and_harms_nobody(roster: Roster, qwen2: Path, tmp_path: Path) -> None:
+    base, page = _first_logprobs(roster, "base"), _first_logprobs(roster, "page_search@1")
+    made = make_adapter(tmp_path, qwen2, "wiki_search", 1, 5)
+    _reweighted(made, lambda name, tensor: tensor.fill_(3e38) if "layers.0" in name and "lora_A" in name else tensor)
+    assert "the numbers of wiki_search@1 overflow" in roster.reload()["refused"]["wiki_search@1"]
+    with ThreadPoolExecutor(8) as pool:  # whatever the broken one has left in a lane reaches nobody
+        again = list(pool.map(lambda place: _first_logprobs(roster, ("base", "page_search@1")[place % 2]), range(16)))
+    for place, logprobs in enumerate(again):
+        assert logprobs == pytest.approx((base, page)[place % 2], abs=1e-3)
+
+
+def test_what_is_not_yet_proved_cannot_be_asked_for(roster: Roster, qwen2: Path, tmp_path: Path) -> None:
+    """A request during a reload is answered by what was served before, and says so."""
+    make_adapter(tmp_path, qwen2, "page_search", 2, 2)
+    seen: list[tuple[str, str]] = []
+    complete = roster.engine.complete
+
+    def spying(request: CompletionRequest, watch: Watch | None = None) -> Completion:
+        if request.model == "page_search@2" and not seen:  # the canary of the reload
+            with roster.held("page_search") as name:
+                seen.append((name, complete(request.model_copy(update={"model": name})).model))
+            with pytest.raises(UnknownModel), roster.held("page_search@2"):
+                pass
+        return complete(request, watch)
+
+    roster.engine.complete = spying  # type: ignore[method-assign]
+    with roster.held("page_search") as held:
+        roster.choose = lambda: {"page_search@2": tmp_path / "page_search" / "2"}
+        assert roster.reload()["dropped"] == ["page_search@1"]
+        assert complete(CompletionRequest(prompt="Hi", model=held, max_tokens=1)).model == "page_search@1"
+    assert seen == [("page_search@1", "page_search@1")]
+    roster.reload()
+    assert "page_search@1" not in roster.engine.models()
 
 
 def test_an_adapter_that_answers_as_the_base_is_refused(roster: Roster, qwen2: Path, tmp_path: Path) -> None:
     """Its weights are there and not zero, but have no effect: too small for the numbers' precision."""
     folder = make_adapter(tmp_path, qwen2, "wiki_search", 1, 5)
-    path = folder / "adapter_model.safetensors"
-    save_file({name: tensor * 1e-20 for name, tensor in load_file(path).items()}, path)
-    card = read_record(folder / "card.json", AdapterCard)
-    (folder / "card.json").write_text(card.model_copy(update={"weights_hash": sha256(path)}).model_dump_json())
+    _reweighted(folder, lambda name, tensor: tensor * 1e-20)
     told = roster.reload()
     assert told == {"loaded": [], "dropped": [], "refused": {"wiki_search@1": "it answers exactly as the base does"}}
     assert roster.engine.models() == ("base", "page_search", "page_search@1")

@@ -5,16 +5,21 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from flywheel.cli import flywheel as group
 from flywheel.engines import Completion, CompletionRequest, Watch
 from flywheel.engines.scripted import ScriptedEngine
 from flywheel.errors import ContextExceeded, InfrastructureError, InputError
+from flywheel.workspace import Workspace, read_card
 from serve.openai_engine import OpenAIEngine
+from serve.roster import Roster
 
-from .adapters import request
+from .adapters import make_adapter, request
 
 
 class _Listing(ScriptedEngine):
@@ -41,6 +46,20 @@ def test_our_client_and_our_gateway_lose_nothing(gateway: Callable[..., str]) ->
     with pytest.raises(InputError, match="does not serve supervisor@9"):
         client.complete(request("Go", "supervisor@9"))
     client.close()
+
+
+def test_a_server_tells_how_its_adapters_were_trained(
+    gateway: Callable[..., str], qwen2: Path, tmp_path: Path, make_workspace: Callable[..., Workspace]
+) -> None:
+    """A team with another history must not ask them: it would get wrong answers, and not notice."""
+    card = read_card(make_adapter(tmp_path, qwen2, "page_search", 1, 1))
+    roster = Roster(ScriptedEngine(lambda request: "x"), cards={card.name: card})
+    workspace = make_workspace()
+    command = ["-w", str(workspace.folder), "-o", "team.history=summarised", "ask", "Who?", "--engine"]
+    result = CliRunner().invoke(group, [*command, f"openai:{gateway(roster)}"])
+    assert "page_search is served by an adapter that was trained with team.history=full" in str(result.exception)
+    result = CliRunner().invoke(group, [*command, f"openai:{gateway(roster)}", "--no-adapters"])
+    assert result.exception is None, result.output
 
 
 def test_many_clients_wait_at_the_same_time(gateway: Callable[..., str]) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -161,3 +162,23 @@ def test_the_readmes_examples(workspace: Workspace, tmp_path: Path) -> None:
             words = shlex.split(line.replace("http://127.0.0.1:8000", here))[1:]
             printed = run(sys.executable, "-m", "flywheel", "-w", str(workspace.folder), *words)
             assert "page_search" in printed or "supervisor" in printed
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_second_ctrl_c_ends_requests_and_tells_their_clients(workspace: Workspace, stream: bool) -> None:
+    body = {"model": "base", "prompt": "Hi", "max_tokens": 700, "temperature": 1.5, "seed": 5, "stream": stream}
+    with serving(workspace) as (child, url), ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(httpx.post, f"{url}/completions", json=body | {"seed": n}, timeout=60) for n in range(8)]
+        while 'in_flight{role="base"} 8' not in httpx.get(f"{url.removesuffix('/v1')}/metrics").text:
+            assert not all(one.done() for one in asked)
+        for _ in range(2):
+            child.send_signal(signal.SIGINT)
+            time.sleep(0.05)
+        replies = [one.result() for one in asked]
+        child.wait(timeout=30)
+        assert child.stderr is not None
+        assert "Traceback" not in child.stderr.read()
+    told = [reply.text for reply in replies if "the server is ending" in reply.text]
+    assert told and all(json.loads(text.split("data: ")[-1])["error"]["code"] == "engine_failed" for text in told)
+    if not stream:
+        assert {reply.status_code for reply in replies} <= {200, 503}

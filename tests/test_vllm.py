@@ -12,6 +12,7 @@ import pytest
 from flywheel.config import EngineConfig
 from flywheel.engines import Engine, open_engine
 from flywheel.errors import DataError, InfrastructureError, InputError
+from serve import guardian
 
 from .adapters import ROLES, make_adapter, request
 
@@ -115,3 +116,12 @@ def test_what_keeps_it_from_starting_is_named(
     with pytest.raises(InfrastructureError, match="vllm did not start: ValueError: No available memory"):
         open_engine(settings)
     assert not _descendants()
+
+
+@pytest.mark.parametrize(("command", "code"), [("false", 1), ("true", 0)])
+def test_a_command_that_ends_by_itself_is_told_as_it_ended(command: str, code: int) -> None:
+    child = subprocess.Popen(
+        [sys.executable, guardian.__file__, command], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert child.wait(timeout=30) == code
+    assert child.stderr is not None and child.stderr.read() == ""

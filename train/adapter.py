@@ -77,6 +77,7 @@ def save_adapter(
         loss_curve(losses, f"{card.name}: loss per optimiser step", temporary / "loss.png")
         write_text(temporary / "README.md", _readme(card))
         write_text(temporary / "card.json", card.model_dump_json(indent=2) + "\n")
+        target.with_name(f".{target.name}").touch()  # the number is taken for good, even if the adapter is deleted
         temporary.rename(target)
     return card
 

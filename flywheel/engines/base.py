@@ -3,11 +3,14 @@
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from flywheel.config import EngineConfig
 from flywheel.records import BASE, Message, Record
 from flywheel.stages import stage
+
+_LEAST_TEMPERATURE = 1e-4
+"""Below it the likeliest token is as good as certain."""
 
 
 class CompletionRequest(Record):
@@ -29,6 +32,11 @@ class CompletionRequest(Record):
     """Requests of one agent run share it, so that an engine finds the run's cached prefix. Never changes the result."""
     logprobs: int | None = None
     """How many of the likeliest tokens to give at each place, beside the one that was taken; None for no logprobs."""
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest token is taken; dividing by a temperature this small would overflow."""
+        return self.temperature < _LEAST_TEMPERATURE
 
 
 class TokenLogprob(Record):
@@ -119,6 +127,14 @@ class Engine(Protocol):
     def close(self) -> None:
         """Free what the engine holds. Safe to call twice."""
         ...
+
+
+@runtime_checkable
+class KnowsTraining(Protocol):
+    """An engine that can tell how its adapters were trained."""
+
+    histories: Mapping[str, str]
+    """`team.history` of the training, by role, of those roles that have an adapter."""
 
 
 def open_engine(config: EngineConfig, adapters: Mapping[str, Path] | None = None) -> Engine:
