@@ -50,7 +50,12 @@ class Soak:
                     getattr(self, f"_{kind}")(client, dice)
                     self.seen[kind] += 1
                 except Exception as error:  # whatever it is, it is a finding
-                    self.errors.append(f"{kind}: {type(error).__name__} {error}")
+                    self.fault(f"{kind}: {type(error).__name__} {error}")
+
+    def fault(self, text: str) -> None:
+        """Something went wrong."""
+        self.errors.append(text)
+        print(f"  {text[:300]}", flush=True)
 
     def end(self) -> None:
         """Let the clients finish."""
@@ -92,7 +97,7 @@ class Soak:
         version = reply.headers["X-Flywheel-Served-By"]
         logprob = reply.json()["choices"][0]["logprobs"]["content"][0]["logprob"]
         if abs(logprob - self._first.setdefault(version, logprob)) > TOLERANCE:
-            self.errors.append(f"canary: {version} {logprob:.3f}, at first {self._first[version]:.3f}")
+            self.fault(f"canary: {version} {logprob:.3f}, at first {self._first[version]:.3f}")
 
 
 def main() -> None:
@@ -134,7 +139,7 @@ def supervise(soak: Soak, url: str, folder: Path, minutes: float) -> list[float]
             here.rename(away)
         reply = httpx.post(f"{url.removesuffix('/v1')}/admin/reload", timeout=120)
         if reply.status_code != 200 or reply.json()["refused"]:
-            soak.errors.append(f"reload: {reply.text}")
+            soak.fault(f"reload: {reply.text}")
         soak.seen["reload"] += 1
         sizes.append(server.memory_full_info().pss / 1e6)
         minute, count = (time.monotonic() - begun) / 60, sum(soak.seen.values())
@@ -148,7 +153,7 @@ def report(soak: Soak, sizes: list[float]) -> None:
     third = max(1, len(sizes) // 3)
     middle, last = statistics.median(sizes[third : 2 * third] or sizes), statistics.median(sizes[-third:])
     print(f"memory: {middle:.0f} MB in the second third, {last:.0f} MB in the last ({last / middle - 1:+.1%})")
-    print(f"{len(soak.errors)} errors", *soak.errors[:20], sep="\n  ")
+    print(f"{len(soak.errors)} errors")
 
 
 if __name__ == "__main__":

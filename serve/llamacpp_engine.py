@@ -53,6 +53,8 @@ class LlamaCppEngine:
         original = config.original or str(model)
         self._tokenizer = load_tokenizer(resolve_tokenizer(original))
         self._original = original
+        self._files: dict[str, Path] = {}
+        """GGUF files of the adapters that are loaded, by name."""
         self._server: _Server | None = _Server(model, config, self._checked(adapters), self._tokenizer)
 
     def models(self) -> tuple[str, ...]:
@@ -87,16 +89,17 @@ class LlamaCppEngine:
         self._server = None
 
     def _checked(self, adapters: Mapping[str, Path]) -> dict[str, Path]:
-        """GGUF files of adapters that fit the base."""
-        if not adapters:
-            return {}
-        folder = resolve_folder(self._original)
-        check_base(adapters, base_hash(folder), self._original)
-        shapes, files = shapes_of(folder), {}
-        for name, path in adapters.items():
-            weights = read_adapter(path, name)
-            check_fit(weights, shapes)
-            files[name] = gguf_lora(weights, path / "adapter_model.safetensors", self._gguf)
+        """GGUF files of adapters that fit the base; those that are loaded already are not looked at again."""
+        files = {name: self._files[name] for name in adapters if name in self._files}
+        if new := {name: path for name, path in adapters.items() if name not in files}:
+            folder = resolve_folder(self._original)
+            check_base(new, base_hash(folder), self._original)
+            shapes = shapes_of(folder)
+            for name, path in new.items():
+                weights = read_adapter(path, name)
+                check_fit(weights, shapes)
+                files[name] = gguf_lora(weights, path / "adapter_model.safetensors", self._gguf)
+        self._files = files
         return files
 
 

@@ -70,7 +70,7 @@ class Roster:
                 name: reason for name in before & set(adapters) if (reason := self._changed(name, adapters[name]))
             }
             good = {name: path for name, path in adapters.items() if name not in refused or name in before}
-            self.engine.load(good | self._kept(good, refused) | self._in_use())
+            self.engine.load(self._folders | good)  # the old ones too: until names have changed they are asked for
             self._settle(good | self._kept(good, refused), refused)
             after = set(self.cards)
         return {"loaded": sorted(after - before), "dropped": sorted(before - after), "refused": self.refused}
@@ -89,9 +89,11 @@ class Roster:
             cards[name] = self.cards[name]
         folders = {name: loaded.get(name) or self._folders[name] for name in cards}
         with self._changing:
+            before = self._folders
             self.cards, self.refused, self._folders = cards, refused, folders
-        if set(refused) & set(loaded):
-            self.engine.load(folders | self._in_use())
+            still_asked = {name: folder for name, folder in before.items() if self._held[name]}
+        if set(folders) != set(before) | set(loaded):
+            self.engine.load(folders | still_asked)
 
     def _changed(self, name: str, folder: Path) -> str:
         """What is wrong with a served adapter's folder now; it goes on from memory."""
@@ -107,11 +109,6 @@ class Roster:
         there = {name.partition("@")[0] for name in new}
         lost = {name.partition("@")[0] for name in refused} - there
         return {name: folder for name, folder in self._folders.items() if name.partition("@")[0] in lost}
-
-    def _in_use(self) -> dict[str, Path]:
-        """Adapters by which requests are being answered; they stay in memory until the next reload."""
-        with self._changing:
-            return {name: folder for name, folder in self._folders.items() if self._held[name]}
 
     @contextmanager
     def held(self, model: str) -> Iterator[str]:
