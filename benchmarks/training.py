@@ -163,7 +163,7 @@ def compare(base: Path, quantize: bool) -> None:
             runs.setdefault(row.run, []).append(row)
         whole = [rows for rows in runs.values() if len(rows) == 3]
         chosen = [tokenise(tokenizer, row) for rows in whole for row in rows]
-        order = plan_batches(chosen, RUNS, STEPS, seed=0)
+        order = plan_batches(chosen, RUNS, seed=0, batches=STEPS)
         names = {
             id(token_row): row.call for token_row, row in zip(chosen, (r for rows in whole for r in rows), strict=True)
         }

@@ -161,7 +161,7 @@ class TrainConfig(Section):
     tree_tokens: int = Field(16_384, ge=64)
     """Most tokens that one step computes at once, shared ones counted once; a batch with more is divided."""
     warmup_steps: int = Field(5, ge=0)
-    seed: int = 0
+    seed: int = Field(0, ge=0, lt=2**32)
     quantize: Literal["auto", "none", "nf4"] = "auto"
     """`auto` takes 4-bit NF4 (QLoRA) on CUDA and none elsewhere."""
     jobs: int = Field(1, ge=1)

@@ -156,11 +156,11 @@ class Example(Record):
     """
 
     role: str
-    prompt: tuple[Message, ...]
+    prompt: tuple[Message, ...] = Field(min_length=1)
     """The messages of the call."""
     completion: tuple[Message, ...] = Field(min_length=1, max_length=1)
     """What the model wrote; the only message that bears the loss."""
-    weight: float = Field(1.0, gt=0)
+    weight: float = Field(1.0, ge=1e-6, le=1e6)
     """Of each token's loss; the mean over a role's rows is 1."""
     question: str
     """Id of the question, as `rollout`, `run` and `call`: where the row comes from."""
@@ -175,7 +175,7 @@ class Pair(Record):
     """A good and a bad step in the same situation, in TRL's preference format."""
 
     role: str
-    prompt: tuple[Message, ...]
+    prompt: tuple[Message, ...] = Field(min_length=1)
     chosen: tuple[Message, ...] = Field(min_length=1, max_length=1)
     rejected: tuple[Message, ...] = Field(min_length=1, max_length=1)
     question: str
@@ -189,7 +189,7 @@ class Mark(Record):
     """A step and whether it was a good one, in TRL's unpaired preference format."""
 
     role: str
-    prompt: tuple[Message, ...]
+    prompt: tuple[Message, ...] = Field(min_length=1)
     completion: tuple[Message, ...] = Field(min_length=1, max_length=1)
     label: bool
     question: str
@@ -200,7 +200,7 @@ class Mark(Record):
 class DatasetCard(Record):
     """Where training rows came from, and what was dropped on the way."""
 
-    format_version: int = 2
+    format_version: Literal[3] = 3
     rounds: tuple[int, ...]
     prompts: dict[str, Prompt]
     """Which of its prompts each role had."""
@@ -223,12 +223,14 @@ class DatasetCard(Record):
     """Effective number of rows by role: (sum of weights)^2 / sum of squared weights (Kish)."""
     command: str = ""
     """What made it."""
+    files: dict[str, str] = {}
+    """SHA-256 of the files beside it, as they were written."""
 
 
 class AdapterCard(Record):
     """What an adapter is and where it came from; written last, so that its existence means the adapter is whole."""
 
-    format_version: int = 1
+    format_version: Literal[1] = 1
     role: str
     version: int
     base: str
@@ -245,6 +247,8 @@ class AdapterCard(Record):
     method: str = "sft"
     parents: tuple[str, ...] = ()
     """Adapters that this one was trained on top of."""
+    passes: float = 0.0
+    """How often each row was seen, on average."""
     too_long: int = 0
     """Rows left out because they were longer than train.max_tokens."""
     trained_tokens: int

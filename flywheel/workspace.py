@@ -14,7 +14,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from flywheel.config import Config, load_config
-from flywheel.errors import DataError, InfrastructureError, InputError
+from flywheel.errors import DataError, InfrastructureError, InputError, explain
 from flywheel.files import disk_errors, sha256, write_text
 from flywheel.records import AdapterCard
 
@@ -151,9 +151,11 @@ class Workspace:
             lock.release()
 
     def dataset(self, role: str) -> Path:
-        """The training rows of a role."""
-        parquet = self.datasets / f"{role}.parquet"
-        return parquet if parquet.exists() else self.datasets / f"{role}.jsonl"
+        """The training rows of a role; of two files the newer one."""
+        parquet, jsonl = (self.datasets / f"{role}.{ending}" for ending in ("parquet", "jsonl"))
+        if not parquet.exists():
+            return jsonl
+        return jsonl if jsonl.exists() and jsonl.stat().st_mtime > parquet.stat().st_mtime else parquet
 
     def adapter(self, name: str) -> Path:
         """The folder of `role@version`, whether or not it exists."""
@@ -171,6 +173,12 @@ class Workspace:
         folder = self.folder / "adapters" / role
         names = [child.name for child in folder.iterdir()] if folder.is_dir() else []
         return max((int(name.lstrip(".")) for name in names if _NUMBER.fullmatch(name.lstrip("."))), default=0) + 1
+
+    def unfinished(self, role: str) -> int | None:
+        """The version that a training of the role was making when it was stopped."""
+        folder = self.folder / "adapters" / role
+        found = [path.name.split(".")[1] for path in folder.glob(".*.training")] if folder.is_dir() else []
+        return min((int(name) for name in found if _NUMBER.fullmatch(name)), default=None)
 
     def adapters(self, names: Iterable[str] | None = None) -> dict[str, Path]:
         """Adapter folders by `role@version`: the named ones, or each role's newest, whether or not they are active.
@@ -229,7 +237,7 @@ def read_record(path: Path, kind: type[Model]) -> Model:
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     except ValidationError as error:
-        raise DataError(f"{path} is damaged: {error.errors()[0]['msg']}") from error
+        raise DataError(f"{path} is damaged, or of another version of Flywheel: {explain(error)}") from error
 
 
 def data_folder() -> Path:

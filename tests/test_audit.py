@@ -124,6 +124,12 @@ DEFECTS: dict[str, tuple[str, Callable[[Subject], Subject]]] = {
         s, 1, Message(role="user", content="Task: another"))),
     "the gold in the task": ("gold_leak", lambda s: _first_prompt(
         _long_gold(s), 1, Message(role="user", content="Task: say a long answer here"))),
+    "a failed step as gold": ("step_failed", lambda s: with_rollout(s, lambda r: _failed(r, s.examples[1].call))),
+    "a root's step of a wrong rollout, said to be salvaged": ("not_correct", lambda s: with_row(
+        with_rollout(s, _wrong), salvaged=True)),
+    "another history than the card says": ("history", lambda s: replace(s, history="summarised")),
+    "a row under another question's name": ("not_recorded", lambda s: with_row(s, question="train-none")),
+    "a held-out question of an unknown rollout": ("held_out", lambda s: replace(_held_out(s), rollouts={})),
     "a template that rewrites prompts": ("prefix", lambda s: replace(s, tokenizer=_Rewriting(s.tokenizer))),
 }  # fmt: skip
 
@@ -132,6 +138,15 @@ def _cut(rollout: Rollout, id: str) -> Rollout:
     runs = tuple(
         run.model_copy(update={"calls": tuple(
             call.model_copy(update={"finish_reason": "length"}) if call.id == id else call for call in run.calls)})
+        for run in rollout.runs
+    )  # fmt: skip
+    return rollout.model_copy(update={"runs": runs})
+
+
+def _failed(rollout: Rollout, id: str) -> Rollout:
+    runs = tuple(
+        run.model_copy(update={"calls": tuple(
+            call.model_copy(update={"error": "execution"}) if call.id == id else call for call in run.calls)})
         for run in rollout.runs
     )  # fmt: skip
     return rollout.model_copy(update={"runs": runs})
@@ -173,6 +188,7 @@ def test_what_is_odd_but_no_error_is_a_warning(subject: Subject) -> None:
     twice = replace(subject, examples=[*subject.examples, subject.examples[0]], rows=[*subject.rows, subject.rows[0]])
     assert [(f.check, f.row, f.severity) for f in audit(twice)] == [("duplicate", len(twice.rows), "warning")]
     assert [f.check for f in audit(with_row(subject, weight=1e6))] == ["weights"]
+    assert [(f.check, f.severity) for f in audit(replace(subject, changed=True))] == [("changed", "warning")]
     leaking = replace(
         with_rollout(subject, lambda rollout: _question(rollout, answer="Python steps")),
     )
@@ -181,7 +197,7 @@ def test_what_is_odd_but_no_error_is_a_warning(subject: Subject) -> None:
 
 
 def test_every_check_has_a_defect(subject: Subject) -> None:
-    caught = {name for name, _ in DEFECTS.values()} | {"weights", "duplicate", "unknown"}
+    caught = {name for name, _ in DEFECTS.values()} | {"weights", "duplicate", "unknown", "changed"}
     names = {name for check in CHECKS for name in GIVES.get(check, (check,))} | set(CHECKS)
     assert caught | {"trained"} >= names
 

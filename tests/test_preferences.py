@@ -1,5 +1,6 @@
 """Pairs and marks out of right and wrong rollouts, and DPO and KTO on them."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from flywheel.workspace import Workspace, read_card
 from train.dataset import read_marks, read_pairs, write_datasets
 from train.held_out import HeldOut
 from train.preference_audit import audit_preferences
+from train.preference_training import _with_mismatches
 from train.preferences import pairs_and_marks
 from train.select import select
 
@@ -137,11 +139,47 @@ def test_dpo_goes_on_from_sft_and_learns_to_tell_good_from_bad(workspace: Worksp
     )
 
 
+def test_marks_are_mixed(workspace: Workspace) -> None:
+    """KTO must see good and bad ones from its first steps on."""
+    marks = read_marks(workspace.datasets / "supervisor.marks.jsonl", "supervisor")[0]
+    assert [mark.label for mark in marks] == sorted((mark.label for mark in marks), reverse=True)
+    rows = [{"label": mark.label, "completion_ids": [number]} for number, mark in enumerate(marks)]
+    mixed = _with_mismatches(rows, 2, seed=0)
+    assert len({row["label"] for row in mixed[: len(mixed) // 3]}) == 2
+    assert all(row["KL_completion_ids"] != row["completion_ids"] for row in mixed)
+
+
+def test_preferences_go_on_from_an_adapter_of_the_same_base_only(workspace: Workspace, llama: Path) -> None:
+    _train(workspace, "--role", "supervisor", "--steps", "1")
+    settings = ("-o", f"engine.model={llama}")
+    command = [
+        "-w",
+        str(workspace.folder),
+        *settings,
+        "train",
+        "--role",
+        "supervisor",
+        "--steps",
+        "1",
+        "--method",
+        "dpo",
+    ]
+    with pytest.raises(DataError, match="supervisor@1 was trained on"):
+        CliRunner().invoke(flywheel, command, catch_exceptions=False)
+    command = ["-w", str(workspace.folder), "-o", "train.rank=4", "-o", "train.accumulation=2", *command[4:]]
+    CliRunner().invoke(flywheel, command, catch_exceptions=False)
+    card = read_card(workspace.adapter("supervisor@2"))
+    settings_file = json.loads((workspace.adapter("supervisor@2") / "adapter_config.json").read_text())
+    assert (card.rank, card.alpha) == (settings_file["r"], settings_file["lora_alpha"]) == (8, 16)
+
+
 def test_kto_learns_from_marks(workspace: Workspace, qwen2: Path) -> None:
     printed = _train(workspace, "--role", "supervisor", "--steps", "8", "--method", "kto")
     assert "supervisor@1: kto," in printed
     card = read_card(workspace.adapter("supervisor@1"))
     assert (card.method, card.parents) == ("kto", ())
+    assert card.seconds > 0 and card.passes > 0
+    assert not list(workspace.adapter("supervisor@1").parent.glob(".*.training"))
     pair = read_pairs(workspace.datasets / "supervisor.pairs.jsonl", "supervisor")[0][0]
     assert _margin(qwen2, workspace.adapter("supervisor@1"), pair) > _margin(qwen2, None, pair)
 
@@ -171,13 +209,32 @@ def test_the_audit_looks_at_pairs_and_marks_as_well(workspace: Workspace) -> Non
         rollouts = {rollout.id: rollout for rollout in store.rollouts()}
         cut = {id: _cut_all(rollout) for id, rollout in rollouts.items()}
     prompt = marks[0].prompt[0].content
+    failed = {id: _failed(rollout) for id, rollout in rollouts.items()}
+    flipped = [mark.model_copy(update={"label": not mark.label}) for mark in marks]
     for rows, barred, known, check in (
+        (
+            [mark for mark in flipped if mark.label] + [mark for mark in marks if not mark.label],
+            HeldOut(),
+            rollouts,
+            "not_good",
+        ),
+        (marks, HeldOut(), failed, "not_good"),
         (marks, held_out, rollouts, "held_out"),
         (marks, HeldOut(), cut, "truncated"),
         ([mark for mark in marks if mark.label], HeldOut(), rollouts, "one_sided"),
         (marks, HeldOut(), {}, "not_recorded"),
     ):
-        assert {finding.check for finding in audit_preferences(rows, prompt, barred, known)} == {check}
+        assert {finding.check for finding in audit_preferences(rows, prompt, barred, known, SelectConfig())} >= {check}
+    assert "not_bad" in {f.check for f in audit_preferences(flipped, prompt, HeldOut(), rollouts, SelectConfig())}
+
+
+def _failed(rollout: Rollout) -> Rollout:
+    """The rollout, had every step failed."""
+    runs = tuple(
+        run.model_copy(update={"calls": tuple(call.model_copy(update={"error": "execution"}) for call in run.calls)})
+        for run in rollout.runs
+    )
+    return rollout.model_copy(update={"runs": runs})
 
 
 def _cut_all(rollout: Rollout) -> Rollout:

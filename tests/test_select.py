@@ -1,6 +1,7 @@
 """Selection: every rule, credit, salvage, weights, and questions that are held out."""
 
 import json
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from datasets import load_dataset
 
 from flywheel.cli import flywheel
 from flywheel.config import SelectConfig
-from flywheel.errors import DataError, InputError
+from flywheel.errors import DataError, InfrastructureError, InputError
 from flywheel.records import AgentRun, Call, Message, Question, Rollout
 from flywheel.store import TraceStore
 from flywheel.workspace import Workspace
@@ -194,6 +195,9 @@ def test_each_question_and_each_run_of_it_weighs_the_same(traces: list[Rollout])
 @pytest.mark.parametrize(
     ("text", "held"),
     [
+        ("The Eiffel Tower is how tall?", True),
+        ("Please tell me: how tall is the Eiffel Tower?", True),
+        ("Q: how tall is the eiffel tower? A:", True),
         ("How tall is the Eiffel Tower?", True),
         ("how tall IS eiffel tower", True),
         ("How tall is the tower named Eiffel Tower?", True),
@@ -207,6 +211,78 @@ def test_questions_near_to_held_out_ones_are_held_out(text: str, held: bool) -> 
     held_out.add("a", "How tall is the Eiffel Tower?")
     assert (Question(id="x", question=text, answer="!") in held_out) == held
     assert Question(id="a", question="Something else?", answer="!") in held_out
+
+
+def test_names_in_first_place_and_questions_without_names() -> None:
+    for first, second, near in (
+        ("On what continent is India?", "India is on which continent?", True),
+        ("Hungary's capital lies on which river?", "On which river does the capital of Hungary lie?", True),
+        ("what is the tallest mountain in the world?", "what is the tallest mountain of the world?", True),
+        ("who is the tallest man in the world?", "what is the tallest mountain in the world?", False),
+        ("What is the capital of France?", "What is the currency of France?", False),
+    ):
+        for one, other in ((first, second), (second, first)):
+            held_out = HeldOut()
+            held_out.add("a", one)
+            assert (Question(id="x", question=other, answer="!") in held_out) == near, (one, other)
+
+
+def test_a_selection_replaces_another_whole(
+    traces: list[Rollout], make_workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other people's files are left alone, and a disk that fails leaves what was there."""
+    workspace = make_workspace()
+    _store(workspace, traces)
+    write_datasets(workspace, rounds=[0, 0])
+    assert read_examples(workspace.dataset("supervisor"), "supervisor")[1].rounds == (0,)
+    (workspace.datasets / "mine.jsonl").write_text("{}\n")
+    stale = workspace.datasets / "page_search.pairs.jsonl"
+    stale.write_text("{}\n")
+    write_datasets(workspace)
+    assert (workspace.datasets / "mine.jsonl").exists() and not stale.exists()
+    before = {path.name: path.read_bytes() for path in workspace.datasets.iterdir()}
+
+    def full(*_: object) -> None:
+        raise InfrastructureError("cannot write: No space left on device")
+
+    monkeypatch.setattr("train.dataset.funnel", full)
+    with pytest.raises(InfrastructureError):
+        write_datasets(workspace)
+    assert {path.name: path.read_bytes() for path in workspace.datasets.iterdir()} == before
+
+
+def test_a_folder_of_rows_is_a_dataset(traces: list[Rollout], make_workspace: Callable[..., Workspace]) -> None:
+    workspace = make_workspace()
+    _store(workspace, traces)
+    write_datasets(workspace)
+    for role in ("supervisor", "page_search"):
+        rows = load_dataset(str(workspace.datasets), role, split="train")
+        assert rows.num_rows == len(read_examples(workspace.dataset(role), role)[0])
+
+
+def test_of_two_files_the_newer_one_is_taken(traces: list[Rollout], make_workspace: Callable[..., Workspace]) -> None:
+    workspace = make_workspace()
+    _store(workspace, traces)
+    write_datasets(workspace, kind="parquet")
+    newer = workspace.datasets / "supervisor.jsonl"
+    newer.write_text("{}\n")
+    os.utime(newer, (2e9, 2e9))
+    assert workspace.dataset("supervisor") == newer
+    assert workspace.dataset("page_search").suffix == ".parquet"
+
+
+def test_a_selection_by_f1_passes_the_audit(
+    traces: list[Rollout], make_workspace: Callable[..., Workspace], qwen2: Path
+) -> None:
+    workspace = make_workspace(qwen2)
+    verdict = traces[0].verdict.model_copy(update={"match": False, "exact_match": False, "f1": 0.9})
+    _store(workspace, [rollout.model_copy(update={"verdict": verdict}) for rollout in traces])
+    options = ["-w", str(workspace.folder), "-o", "select.accept=f1"]
+    for command in ("select", "audit"):
+        result = CliRunner().invoke(flywheel, [*options, command], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+    with pytest.raises(DataError, match="not_correct"):
+        CliRunner().invoke(flywheel, ["-w", str(workspace.folder), "audit"], catch_exceptions=False)
 
 
 def _store(workspace: Workspace, traces: list[Rollout]) -> None:
@@ -276,7 +352,7 @@ def test_datasets_open_with_the_datasets_package(
     examples, card = read_examples(path, "supervisor")
     assert len(examples) == rows.num_rows == card.rows["supervisor"]
     assert sorted(file.name for file in workspace.datasets.iterdir()) == sorted(
-        ["card.json", "funnel.png", *(f"{role}.{kind}" for role in card.rows)]
+        ["README.md", "card.json", "funnel.png", *(f"{role}.{kind}" for role in card.rows)]
     )
 
 

@@ -1,27 +1,31 @@
 """Token rows, prefix trees, and training on a tiny model."""
 
 import inspect
-import json
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 
 from flywheel.base_model import load_model, load_tokenizer, resolve_folder
 from flywheel.chat import encode, end_of_turn, prompt_ids
 from flywheel.cli import flywheel
 from flywheel.config import SelectConfig, TrainConfig
 from flywheel.errors import DataError, InfrastructureError, InputError
+from flywheel.files import sha256
 from flywheel.records import Rollout
 from flywheel.store import RolloutFilter, TraceStore
 from flywheel.workspace import Workspace, read_card
@@ -118,7 +122,7 @@ def test_the_rows_of_a_run_stay_together_and_every_pass_is_whole() -> None:
     assert [len({row.run for row in batch}) for batch in batches] == [2, 2, 1, 2, 2, 1]
     for start in (0, 3):
         assert sorted(row.run for batch in batches[start : start + 3] for row in batch) == [row.run for row in rows]
-    assert batches == plan_batches(rows, 2, 6, seed=1)
+    assert batches == plan_batches(rows, 2, seed=1, batches=6)
     assert [batch[0].run for batch in batches[:3]] != [batch[0].run for batch in batches[3:]]
 
 
@@ -127,7 +131,7 @@ def test_a_batch_whose_tree_is_too_large_is_divided() -> None:
     batches = plan_batches(rows, runs_per_batch=10, batches=4, seed=0, tree_tokens=10)
     assert all(len(Tree.of(batch)) <= 10 for batch in batches)
     assert sorted(row.run for batch in batches for row in batch) == sorted(row.run for row in rows)
-    assert plan_batches(rows[:1], 1, 1, seed=0, tree_tokens=2) == [rows[:1]]
+    assert plan_batches(rows[:1], 1, seed=0, batches=1, tree_tokens=2) == [rows[:1]]
 
 
 def test_small_updates_are_not_lost_in_a_short_type() -> None:
@@ -193,7 +197,7 @@ def test_an_adapter_learns_and_loads_in_plain_peft(
     assert sorted(path.name for path in target.iterdir()) == [
         "README.md", "adapter_config.json", "adapter_model.safetensors", "card.json", "loss.png",
     ]  # fmt: skip
-    assert [path.name for path in target.parent.iterdir()] == ["1"]  # no checkpoints are left
+    assert sorted(path.name for path in target.parent.iterdir()) == [".1", "1"]  # no checkpoints are left
     base = load_model(folder, "float32")
     row = tokenise(load_tokenizer(folder), read_examples(workspace.dataset("page_search"), "page_search")[0][0])
     ids = torch.tensor([[*row.prompt, *row.completion]])
@@ -232,7 +236,7 @@ def test_another_training_does_not_go_on_from_a_foreign_checkpoint(selected: Wor
     folder = selected.adapter("supervisor@1").with_name(".1.training")
     (folder / "checkpoint-3").mkdir(parents=True)
     (folder / "checkpoint-3" / "trainer_state.json").write_text("{}")
-    (folder / "inputs.json").write_text(json.dumps("other"))
+    (folder / "inputs.sha256").write_text("other")
     _train(selected, "train", "--role", "supervisor", "--steps", 2)
     assert read_card(selected.adapter("supervisor@1")).steps == 2
 
@@ -295,7 +299,8 @@ def test_a_role_is_trained_and_run_with_another_prompt_than_its_rows_had(selecte
     _train(selected, "train", "--role", "supervisor", "--steps", 1, "--prompt", "full")
     card = read_card(selected.adapter("supervisor@1"))
     assert card.prompt == "full"
-    _train(selected, "-o", "engine.context=4096", "collect", "--questions", "embedded", "--limit", 2, "--round", 5)
+    _train(selected, "-o", "engine.context=4096", "collect", "--questions", "embedded", "--limit", 2, "--round", 5,
+           "--adapter", "supervisor")  # fmt: skip
     with TraceStore(selected.traces) as store:
         runs = [run for rollout in store.rollouts(RolloutFilter(round=5)) for run in rollout.runs]
     roots = [run for run in runs if run.role == "supervisor"]
@@ -328,9 +333,70 @@ def test_a_full_disk_is_named_and_leaves_no_adapter(selected: Workspace) -> None
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("x"), MemoryError(), RuntimeError("not enough memory: 9")])
 def test_memory_that_runs_out_is_named(error: Exception, tmp_path: Path) -> None:
-    task = Task("supervisor", 1, tmp_path, "full", "full", tmp_path / "1")
-    with pytest.raises(InfrastructureError, match=r"lower train\.tree_tokens"), named_failures(task):
+    with pytest.raises(InfrastructureError, match=r"lower train\.tree_tokens"), named_failures(_task(tmp_path)):
         raise error
+
+
+def _task(folder: Path) -> Task:
+    return Task("supervisor", 1, folder, "", "full", "full", folder / "1")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (Exception("No space left on device (os error 28)"), InfrastructureError, "cannot write"),
+        (SafetensorError("x"), InfrastructureError, "cannot write"),
+        (RuntimeError("PytorchStreamReader failed reading"), DataError, "remove that folder"),
+    ],
+)
+def test_a_disk_that_fails_in_odd_words_is_named(error: Exception, kind: Any, said: str, tmp_path: Path) -> None:
+    with pytest.raises(kind, match=said), named_failures(_task(tmp_path)):
+        raise error
+
+
+def test_what_went_in_is_what_the_card_says(selected: Workspace) -> None:
+    """The rows as they were read, although the file is another by the end; and a name that is never used again."""
+    path = selected.dataset("page_search")
+    read = sha256(path)
+    command = [sys.executable, "-m", "flywheel", "-w", str(selected.folder), "train", "--role", "page_search"]
+    child = subprocess.Popen([*command, "--steps", "30"], stderr=subprocess.PIPE, text=True)
+    folder = selected.adapter("page_search@1").with_name(".1.training")
+    while not folder.exists() and child.poll() is None:
+        time.sleep(0.02)
+    path.unlink()
+    assert child.wait(timeout=120) == 0, child.stderr and child.stderr.read()
+    card = read_card(selected.adapter("page_search@1"))
+    assert card.dataset_hash == read
+    shutil.rmtree(selected.adapter("page_search@1"))
+    assert selected.next_version("page_search") == 2
+
+
+def test_a_stopped_training_keeps_its_number_and_its_prompt(selected: Workspace) -> None:
+    """Another method takes another number, and another prompt begins anew."""
+    command = [sys.executable, "-m", "flywheel", "-w", str(selected.folder), "-o", "train.checkpoint_steps=2", "train"]
+    child = subprocess.Popen([*command, "--role", "supervisor", "--prompt", "full", "--steps", "60"])
+    folder = selected.adapter("supervisor@1").with_name(".1.training")
+    deadline = time.monotonic() + 120
+    while not list(folder.glob("checkpoint-*/trainer_state.json")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    child.kill()
+    child.wait()
+    assert selected.unfinished("supervisor") == 1
+    _train(selected, "-o", "train.checkpoint_steps=2", "train", "--role", "supervisor", "--steps", "60")
+    card = read_card(selected.adapter("supervisor@1"))
+    assert card.prompt == "compact"
+    _train(selected, "-o", "train.checkpoint_steps=2", "train", "--role", "supervisor", "--steps", "60")
+    assert read_card(selected.adapter("supervisor@2")).first_loss == pytest.approx(card.first_loss, rel=1e-3)
+
+
+@pytest.mark.parametrize("tree_tokens", [10, 1000])
+def test_every_row_is_seen_however_small_a_step_must_be(tree_tokens: int) -> None:
+    rows = [Row(list(range(7 * n, 7 * n + 6)), [1], 1.0, f"run {n // 3}") for n in range(60)]
+    planned = plan_batches(rows, 4, seed=0, epochs=2, tree_tokens=tree_tokens)
+    counts = Counter(id(row) for batch in planned for row in batch)
+    assert set(counts.values()) == {2} and len(counts) == 60
+    half = plan_batches(rows, 4, seed=0, epochs=0.5, tree_tokens=tree_tokens)
+    assert len({row.run for batch in half for row in batch}) == 10
 
 
 def test_an_exploding_training_leaves_no_adapter(

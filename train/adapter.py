@@ -7,6 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from safetensors import SafetensorError
+
 from flywheel.config import Config
 from flywheel.errors import InfrastructureError
 from flywheel.files import disk_errors, sha256, write_text
@@ -30,16 +32,22 @@ def is_main_process() -> bool:
 
 def make_card(
     task: "Task", config: Config, losses: list[float], *, base_hash: str, rows: int, too_long: int, trained_tokens: int,
-    learning_rate: float, method: str, parents: tuple[str, ...] = (), seconds: float = 0.0,
+    learning_rate: float, method: str, parents: tuple[str, ...] = (), seconds: float = 0.0, passes: float = 0.0,
+    rank: int = 0, alpha: int = 0,
 ) -> AdapterCard:  # fmt: skip
-    """The card of an adapter that was just trained; its weights are hashed when they are written."""
+    """The card of an adapter that was just trained; its weights are hashed when they are written.
+
+    Args:
+        rank: of the adapter, where it has another than the settings say, as `alpha`.
+    """
     settings = config.train
     return AdapterCard(
         role=task.role, version=task.number, base=config.engine.model, base_hash=base_hash, prompt=task.prompt,
-        history=task.history, rank=settings.rank, alpha=settings.alpha, learning_rate=learning_rate, method=method,
-        parents=parents, steps=len(losses), rows=rows, too_long=too_long, trained_tokens=trained_tokens,
+        history=task.history, rank=rank or settings.rank, alpha=alpha or settings.alpha, learning_rate=learning_rate,
+        method=method, parents=parents, passes=round(passes, 2), steps=len(losses), rows=rows, too_long=too_long,
+        trained_tokens=trained_tokens,
         first_loss=round(losses[0], 4), last_loss=round(tail_mean(losses), 4), seconds=round(seconds, 1),
-        dataset=task.dataset.name, dataset_hash=sha256(task.dataset), weights_hash="",
+        dataset=task.dataset.name, dataset_hash=task.dataset_hash, weights_hash="",
         created=datetime.now(UTC).isoformat(timespec="seconds"), versions=package_versions(),
     )  # fmt: skip
 
@@ -61,24 +69,38 @@ def save_adapter(
     Raises:
         InfrastructureError: when the disk refuses; nothing is left at `target`.
     """
-    from flywheel.pictures import loss_curve
-
     temporary = target.with_name(f".{target.name}.part")
     shutil.rmtree(temporary, ignore_errors=True)
     with disk_errors(target):
         temporary.mkdir(parents=True)
+    try:
+        card = _write(model, card, temporary, losses, weights)
+        with disk_errors(target):
+            # the number is taken for good, even if the adapter is deleted
+            target.with_name(f".{target.name}").touch()
+            temporary.rename(target)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return card
+
+
+def _write(
+    model: Any, card: AdapterCard, temporary: Path, losses: list[float], weights: dict[str, Any] | None
+) -> AdapterCard:
+    from flywheel.pictures import loss_curve
+
+    with disk_errors(temporary):
         try:
             model.save_pretrained(
                 temporary, save_embedding_layers=False, selected_adapters=["default"], state_dict=weights
             )
-        except RuntimeError as error:  # how safetensors reports a full disk
+        except (RuntimeError, SafetensorError) as error:  # how safetensors reports a full disk
             raise InfrastructureError(f"cannot write {temporary}: {error}") from error
         card = card.model_copy(update={"weights_hash": sha256(temporary / "adapter_model.safetensors")})
         loss_curve(losses, f"{card.name}: loss per optimiser step", temporary / "loss.png")
         write_text(temporary / "README.md", _readme(card))
         write_text(temporary / "card.json", card.model_dump_json(indent=2) + "\n")
-        target.with_name(f".{target.name}").touch()  # the number is taken for good, even if the adapter is deleted
-        temporary.rename(target)
     return card
 
 
@@ -90,7 +112,8 @@ def _readme(card: AdapterCard) -> str:
         "trained by Flywheel.",
         f"It expects the role's {card.prompt} system prompt and {card.history} history.",
         "",
-        f"- method: {card.method}, {card.rows} rows, {card.steps} steps, learning rate {card.learning_rate}",
+        f"- method: {card.method}, {card.rows} rows, {card.steps} steps ({card.passes:g} passes), learning rate "
+        f"{card.learning_rate}",
         f"- loss: {card.first_loss} at first, {card.last_loss} at last (`loss.png`)",
         f"- data: `{card.dataset}`, SHA-256 {card.dataset_hash}",
         f"- parents: {', '.join(card.parents) or 'none, trained from the base'}",

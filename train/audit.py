@@ -12,10 +12,11 @@ from flywheel.chat import encode, end_of_turn, render, stop_ids
 from flywheel.config import SelectConfig
 from flywheel.errors import DataError
 from flywheel.grading import normalise
-from flywheel.records import Example, Rollout
+from flywheel.records import Call, Example, History, Question, Rollout
 
 from .held_out import HeldOut
 from .rows import Row
+from .rules import rollout_rule
 
 CODE_TAGS = ("<code>", "</code>")
 
@@ -48,6 +49,10 @@ class Subject:
     held_out: HeldOut
     rollouts: dict[str, Rollout]
     """Where the rows say they come from, by id; those that the store does not have are missing."""
+    history: History = "full"
+    """What the dataset's card says."""
+    changed: bool = False
+    """Whether the file is another than the one that its card was written for."""
 
 
 Check = Callable[[Subject], Iterator[Finding]]
@@ -169,8 +174,15 @@ def _held_out(subject: Subject) -> Iterator[Finding]:
     """No row is of a question that is held out."""
     for number, example, _ in _each(subject):
         rollout = subject.rollouts.get(example.rollout)
-        if rollout and (rollout.question.split != "train" or rollout.question in subject.held_out):
+        question = rollout.question if rollout else _question(example)
+        if question.split != "train" or question in subject.held_out:
             yield Finding("held_out", "error", number, f"the question {example.question} is held out")
+
+
+def _question(example: Example) -> Question:
+    """What a row of an unknown rollout says of its question: its id, and the task that it was given."""
+    task = example.prompt[1].content if len(example.prompt) > 1 else example.question
+    return Question(id=example.question or "?", question=task.removeprefix("Task: ") or "?", answer="?")
 
 
 def _correct(subject: Subject) -> Iterator[Finding]:
@@ -183,16 +195,30 @@ def _correct(subject: Subject) -> Iterator[Finding]:
         if rollout is None or call is None:
             unknown += 1
             continue
-        if rollout.status != "finished" or not (
-            rollout.verdict.match or rollout.verdict.exact_match or example.salvaged
-        ):
-            yield Finding("not_correct", "error", number, f"the rollout {rollout.id} was not right")
-        if call.finish_reason == "length":
-            yield Finding("truncated", "error", number, f"the call {call.id} was cut at the token limit")
+        yield from (Finding(check, "error", number, text) for check, text in _of_call(example, rollout, call, subject))
+        if example.question != rollout.question.id:
+            yield Finding("not_recorded", "error", number, f"{rollout.id} is not a rollout of {example.question}")
+        if rollout.history != subject.history:
+            yield Finding("history", "error", number, f"{rollout.id} had the {rollout.history} history, and the card "
+                          f"says {subject.history}")  # fmt: skip
         if (call.messages, call.completion) != (example.prompt, example.completion[0].content):
             yield Finding("not_recorded", "error", number, f"this is not what the call {call.id} saw and wrote")
+    if subject.changed:
+        yield Finding("changed", "warning", 0, "the file was changed since it was selected")
     if unknown:
         yield Finding("unknown", "warning", 0, f"{unknown} rows are of calls that the trace store does not have")
+
+
+def _of_call(example: Example, rollout: Rollout, call: Call, subject: Subject) -> Iterator[tuple[str, str]]:
+    """What selection would not have kept of a call."""
+    root = call in rollout.runs[0].calls
+    rule = rollout_rule(rollout, subject.select)
+    if rule == "infrastructure" or (rule and (root or not example.salvaged)):
+        yield "not_correct", f"the rollout {rollout.id} was not right"
+    if call.finish_reason == "length":
+        yield "truncated", f"the call {call.id} was cut at the token limit"
+    if call.error and "step_failed" not in subject.select.without:
+        yield "step_failed", f"the call {call.id} went wrong ({call.error})"
 
 
 def _weights(subject: Subject) -> Iterator[Finding]:
@@ -222,5 +248,8 @@ CHECKS: dict[str, Check] = {
 }  # fmt: skip
 """All checks by name."""
 
-GIVES = {"trained": ("zero_loss", "labels"), "not_correct": ("not_recorded", "unknown")}
+GIVES = {
+    "trained": ("zero_loss", "labels"),
+    "not_correct": ("not_recorded", "unknown", "step_failed", "history", "changed"),
+}
 """Further names under which a check gives its findings."""

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.text import Text
+from tokenizers.decoders import DecodeStream
 
 from flywheel.base_model import load_tokenizer, resolve_folder
 from flywheel.chat import end_of_turn
+from flywheel.files import sha256
 from flywheel.records import DatasetCard, Example, Mark, Message, Pair, Prompt, Rollout
 from flywheel.stages import stage
 from flywheel.store import TraceStore
@@ -41,9 +43,14 @@ def open_subject(workspace: Workspace, role: str, dataset: Path) -> tuple[Subjec
         role=role, examples=examples, rows=[tokenise(tokenizer, example) for example in examples], tokenizer=tokenizer,
         system_prompt=stage("collect.team").WIKIPEDIA.role(role).prompt(card.prompts[role]),
         max_tokens=workspace.config.train.max_tokens, select=workspace.config.select, held_out=held_out,
-        rollouts=rollouts,
+        rollouts=rollouts, history=card.history, changed=_changed(dataset, card),
     )  # fmt: skip
     return subject, card
+
+
+def _changed(dataset: Path, card: DatasetCard) -> bool:
+    """Whether the file is another than the one that its card was written for."""
+    return card.files.get(dataset.name, "") not in ("", sha256(dataset))
 
 
 def with_prompt(examples: Sequence[Example], role: str, mode: Prompt) -> list[Example]:
@@ -64,11 +71,13 @@ def open_preferences(
     rows, card = read_pairs(dataset, role) if method == "dpo" else read_marks(dataset, role)
     names = {name for row in rows for name in ((row.chosen_rollout, row.rejected_rollout) if isinstance(row, Pair)
                                                else (row.rollout,))}  # fmt: skip
-    with TraceStore(workspace.traces, read_only=True) as store:
-        held_out = gather_held_out(workspace, store)
-        rollouts = {name: rollout for name in names if (rollout := store.get(name)) is not None}
+    held_out, rollouts = HeldOut(), {}
+    if workspace.traces.exists():
+        with TraceStore(workspace.traces, read_only=True) as store:
+            held_out = gather_held_out(workspace, store)
+            rollouts = {name: rollout for name in names if (rollout := store.get(name)) is not None}
     prompt = stage("collect.team").WIKIPEDIA.role(role).prompt(card.prompts[role])
-    return rows, card, audit_preferences(rows, prompt, held_out, rollouts)
+    return rows, card, audit_preferences(rows, prompt, held_out, rollouts, workspace.config.select)
 
 
 def show_row(tokenizer: Any, example: Example) -> Text:
@@ -76,8 +85,10 @@ def show_row(tokenizer: Any, example: Example) -> Text:
     row = tokenise(tokenizer, example)
     text = Text(f"{example.call} (weight {example.weight:.2f}, {len(row)} tokens, {len(row.completion)} trained)\n")
     text.append(tokenizer.decode(row.prompt), style="dim")
+    stream = DecodeStream(skip_special_tokens=False)  # halves of a character are shown with its last part
     for place, token in enumerate(row.completion):
-        text.append(tokenizer.decode([token]), style="black on green" if place % 2 else "black on bright_green")
+        piece = stream.step(tokenizer.backend_tokenizer, token) or ""
+        text.append(piece, style="black on green" if place % 2 else "black on bright_green")
     if not tokenizer.decode(row.completion).endswith(end_of_turn(tokenizer)):
         text.append(" (does not end a turn)", style="bold red")
     return text

@@ -17,6 +17,7 @@ from rich.text import Text
 from flywheel.base_model import quiet
 from flywheel.config import Config
 from flywheel.errors import DataError, InputError
+from flywheel.files import sha256
 from flywheel.options import open_workspace
 from flywheel.records import AdapterCard, Prompt
 from flywheel.workspace import ROLES, Workspace, read_card
@@ -107,7 +108,7 @@ def print_selection(selection: Selection, console: Console) -> None:
     for rule in rules:
         console.print(f"  {rule.replace('_', ' ')}: {RULES[rule].reason}")
     kinds = ", ".join(f"{count} {kind}" for kind, count in selection.kinds.most_common())
-    console.print(f"correct rollouts by kind of question: {kinds}")
+    console.print(f"correct rollouts by kind of question: {kinds}", markup=False)
     if salvaged := sum(row.salvaged for rows in selection.examples.values() for row in rows):
         console.print(f"{salvaged} rows are salvaged from wrong rollouts")
 
@@ -219,7 +220,8 @@ def train(
 ) -> None:  # fmt: skip
     """Train one LoRA adapter per role, from the base, on the selected rows.
 
-    A training that was killed goes on from its last checkpoint when the same command is run again.
+    A training that was killed goes on from its last checkpoint when the same command is run again (sft; dpo and kto are
+    short, and begin anew).
     """
     workspace = open_workspace(context)
     if track:
@@ -228,31 +230,42 @@ def train(
         workspace.config = workspace.config.model_copy(update={"train": changed})
     if (package := workspace.config.train.track) != "none" and importlib.util.find_spec(package) is None:
         raise InputError(f"train.track={package} needs the package {package}: pip install {package}")
+    _check_options(role, every, dataset, method, parent, prompt, jobs)
+    if role and method != "sft":
+        _train_preferences(workspace, role, dataset, steps, method, parent)
+        return
+    if role:
+        _train_one(workspace, role, dataset or workspace.dataset(role), steps, prompt)
+        return
+    datasets = _datasets(workspace)
+    chosen_steps = dict.fromkeys(datasets, steps) if steps else {}
+    train_side_by_side(workspace, datasets, chosen_steps, jobs or workspace.config.train.jobs)
+
+
+def _check_options(
+    role: str | None, every: bool, dataset: Path | None, method: str, parent: str | None, prompt: str | None,
+    jobs: int | None,
+) -> None:  # fmt: skip
+    """Refuse options that do not go together."""
     if bool(role) == every:
         raise InputError("say which roles to train: either --role page_search or --all")
     if prompt and method != "sft":
         raise InputError("--prompt is for --method sft: dpo and kto keep the prompt of the adapter they go on from")
     if parent and method == "sft":
         raise InputError("--on is for --method dpo and kto: sft trains from the base, on all rows")
-    if role and method != "sft":
-        _train_preferences(workspace, role, dataset, steps, method, parent)
-        return
+    if jobs and role:
+        raise InputError("--jobs is for --all: it says how many roles are trained side by side")
     if not role and (method != "sft" or prompt):
         raise InputError(f"{'--prompt' if prompt else f'--method {method}'} needs --role")
-    if role:
-        _train_one(workspace, role, dataset or workspace.dataset(role), steps, prompt)
-        return
-    if dataset:
+    if dataset and not role:
         raise InputError("--dataset needs --role")
-    datasets = _datasets(workspace)
-    chosen_steps = dict.fromkeys(datasets, steps) if steps else {}
-    train_side_by_side(workspace, datasets, chosen_steps, jobs or workspace.config.train.jobs)
 
 
 def _train_preferences(
     workspace: Workspace, role: str, dataset: Path | None, steps: int | None, method: str, parent: str | None
 ) -> None:
     path = dataset or preferences_file(workspace, role, method)
+    fingerprint = _hash(path)
     rows, card, findings = open_preferences(workspace, role, path, method)
     refuse(f"{role} for {method}", findings)
     for finding in findings:
@@ -262,23 +275,31 @@ def _train_preferences(
         on = next(iter(workspace.adapters([parent or role]).items()))
         if not on[0].startswith(f"{role}@"):
             raise InputError(f"--on {parent} is an adapter of another role")
-        if (made := read_card(on[1])).prompt != card.prompts[role]:
-            raise DataError(
-                f"{on[0]} was trained with the {made.prompt} prompt, and these rows have the {card.prompts[role]} one"
-            )
+        made = read_card(on[1])
+        for what, theirs, ours in (
+            ("prompt", made.prompt, card.prompts[role]),
+            ("history", made.history, card.history),
+        ):
+            if theirs != ours:
+                raise DataError(f"{on[0]} was trained with the {theirs} {what}, and these rows have the {ours} one")
     quiet()
     from .preference_training import train_preferences
     from .sft import Task
 
     config = _with_steps(workspace, steps)
     with workspace.lock(f"train-{role}"):
-        number = workspace.next_version(role)
+        # one that a stopped sft training goes on to make is left to it
+        number = max(workspace.next_version(role), (workspace.unfinished(role) or 0) + 1)
         task = Task(
-            role=role, number=number, dataset=path, prompt=card.prompts[role], history=card.history,
-            target=workspace.adapter(f"{role}@{number}"),
+            role=role, number=number, dataset=path, dataset_hash=fingerprint, prompt=card.prompts[role],
+            history=card.history, target=workspace.adapter(f"{role}@{number}"),
         )  # fmt: skip
         made = train_preferences(rows, task, config, method, on)  # type: ignore[arg-type]  # one of two, by click
     _say(made)
+
+
+def _hash(dataset: Path) -> str:
+    return sha256(dataset) if dataset.is_file() else ""
 
 
 def _with_steps(workspace: Workspace, steps: int | None) -> Config:
@@ -292,15 +313,18 @@ def _say(card: AdapterCard) -> None:
     dropped = f", {card.too_long} rows were too long and left out" if card.too_long else ""
     on = f" on {', '.join(card.parents)}" if card.parents else ""
     click.echo(
-        f"{card.name}: {card.method}{on}, {card.rows} rows, {card.steps} steps, loss {card.first_loss:.3f} -> "
-        f"{card.last_loss:.3f}, {card.seconds:.0f} s{dropped}"
+        f"{card.name}: {card.method}{on}, {card.rows} rows, {card.steps} steps ({card.passes:.1f} passes), "
+        f"loss {card.first_loss:.3f} -> {card.last_loss:.3f}, {card.seconds:.0f} s{dropped}"
     )
 
 
 def _train_one(workspace: Workspace, role: str, dataset: Path, steps: int | None, prompt: str | None) -> None:
     config = _with_steps(workspace, steps)
     quiet()
+    fingerprint = _hash(dataset)
     subject, rows_card = open_subject(workspace, role, dataset)
+    if fingerprint != _hash(dataset):
+        raise DataError(f"{dataset} was changed while it was read: run the same command again")
     findings = run_audit(subject)
     refuse(role, findings)
     for finding in findings:
@@ -311,9 +335,9 @@ def _train_one(workspace: Workspace, role: str, dataset: Path, steps: int | None
     from .sft import Task, train_role
 
     with workspace.lock(f"train-{role}") if is_main_process() else contextlib.nullcontext():
-        number = workspace.next_version(role)
+        number = workspace.unfinished(role) or workspace.next_version(role)
         task = Task(
-            role=role, number=number, dataset=dataset, prompt=mode, history=rows_card.history,
+            role=role, number=number, dataset=dataset, dataset_hash=fingerprint, prompt=mode, history=rows_card.history,
             target=workspace.adapter(f"{role}@{number}"),
         )  # fmt: skip
         card = train_role(examples, task, config)

@@ -1,5 +1,6 @@
 """The training rows of a role as a file: written from traces, and read back with care."""
 
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -9,13 +10,13 @@ from pydantic import ValidationError
 from flywheel.errors import DataError, InputError, explain
 from flywheel.evaluation.held_out import frozen_questions
 from flywheel.exchange import write_parquet
-from flywheel.files import read_jsonl, write_jsonl, write_text
+from flywheel.files import disk_errors, read_jsonl, sha256, write_jsonl, write_text
 from flywheel.pictures import funnel
 from flywheel.questions import read_questions
 from flywheel.records import DatasetCard, Example, Mark, Pair
 from flywheel.rows import read_parquet
 from flywheel.store import RolloutFilter, TraceStore
-from flywheel.workspace import Workspace, read_record
+from flywheel.workspace import ROLES, Workspace, read_record
 
 from .held_out import HeldOut
 from .preferences import pairs_and_marks
@@ -52,6 +53,7 @@ def write_datasets(
     if not workspace.traces.exists():
         raise DataError(f"there are no traces in {workspace.folder}; make some with: flywheel collect")
     folder = folder or workspace.datasets
+    rounds = tuple(dict.fromkeys(rounds))
     with TraceStore(workspace.traces) as store:
         barred = gather_held_out(workspace, store, held_out)
         wanted = tuple(rounds or store.rounds())
@@ -68,7 +70,7 @@ def write_datasets(
     mixed = [f"{role} ({' and '.join(sorted(modes))})" for role, modes in selection.prompts.items() if len(modes) > 1]
     if mixed:
         raise DataError(f"the rows mix prompts of {', '.join(mixed)}: choose rounds of one kind with --round")
-    _write_rows(folder, selection, pairs, marks, kind)
+    marks = {role: found for role, found in marks.items() if {mark.label for mark in found} == {True, False}}
     card = DatasetCard(
         rounds=wanted, prompts={role: next(iter(modes)) for role, modes in selection.prompts.items()},
         history=next(iter(selection.histories)), rows=dict(selection.kept), calls=dict(selection.calls),
@@ -78,27 +80,64 @@ def write_datasets(
         marks={role: len(found) for role, found in marks.items()},
         effective={role: round(number, 1) for role, number in selection.effective.items()}, command=command,
     )  # fmt: skip
-    funnel(selection.calls, selection.dropped, selection.kept, folder / "funnel.png")
-    write_text(folder / "card.json", card.model_dump_json(indent=2) + "\n")
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=_made(folder)) as name:
+        new = Path(name)
+        _write_rows(new, selection, pairs, marks, kind)
+        funnel(selection.calls, selection.dropped, selection.kept, new / "funnel.png")
+        rows = [path for path in new.iterdir() if path.suffix in (".jsonl", ".parquet")]
+        card = card.model_copy(update={"files": {path.name: sha256(path) for path in sorted(rows)}})
+        write_text(new / "README.md", _readme(card))
+        _swap(new, folder)
+        write_text(folder / "card.json", card.model_dump_json(indent=2) + "\n")
     return selection
+
+
+def _made(folder: Path) -> Path:
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _write_rows(
     folder: Path, selection: Selection, pairs: dict[str, list[Pair]], marks: dict[str, list[Mark]], kind: Format
 ) -> None:
-    for ending in ("jsonl", "parquet"):
-        for stale in folder.glob(f"*.{ending}"):  # a role without rows must not keep those of an earlier selection
-            stale.unlink()
     for role, examples in selection.examples.items():
         if kind == "parquet":
             write_parquet(examples, Example, folder / f"{role}.parquet")
         else:
             write_jsonl(folder / f"{role}.jsonl", (example.model_dump_json() for example in examples))
-    for role in selection.examples:
         if pairs.get(role):
             write_jsonl(folder / f"{role}.pairs.jsonl", (pair.model_dump_json() for pair in pairs[role]))
-        if {mark.label for mark in marks.get(role, ())} == {True, False}:
+        if marks.get(role):
             write_jsonl(folder / f"{role}.marks.jsonl", (mark.model_dump_json() for mark in marks[role]))
+
+
+def _swap(new: Path, folder: Path) -> None:
+    """Put a whole selection in the place of another; without a card, in between, nothing can be trained on.
+
+    Files that no selection makes are left alone.
+    """
+    endings = (".jsonl", ".parquet", ".pairs.jsonl", ".marks.jsonl")
+    with disk_errors(folder):
+        for name in ("card.json", *(f"{role}{ending}" for role in ROLES for ending in endings)):
+            (folder / name).unlink(missing_ok=True)
+        for path in new.iterdir():
+            path.replace(folder / path.name)
+
+
+def _readme(card: DatasetCard) -> str:
+    """A card that `datasets` reads: each role, and its pairs and marks, can be loaded by name."""
+    names = {file: file.rpartition(".")[0].replace(".", "_") for file in card.files}
+    configs = [line for file, name in names.items() for line in (f"- config_name: {name}", f"  data_files: {file}")]
+    rows = [f"| {role} | {card.calls[role]} | {count} |" for role, count in card.rows.items()]
+    return "\n".join([
+        "---", "configs:", *configs, "---", "", "# Training rows", "",
+        f"Selected by Flywheel from rounds {', '.join(map(str, card.rounds))}, in TRL's prompt-completion format.", "",
+        "| role | calls | rows |", "|---|---|---|", *rows, "",
+        "Made by:", "", f"    {card.command or 'flywheel select'}", "",
+        "Load a role's rows with `datasets.load_dataset(FOLDER, \"page_search\", split=\"train\")`.",
+        "What each rule dropped stands in card.json and funnel.png.", "",
+    ])  # fmt: skip
 
 
 def gather_held_out(workspace: Workspace, store: TraceStore, files: Iterable[str] = ()) -> HeldOut:
@@ -150,6 +189,8 @@ def _read(path: Path, role: str, kind: type[Row]) -> tuple[list[Row], DatasetCar
             f"{path} has no card.json beside it, which says what it was collected with; use flywheel select"
         )
     card = read_record(card_path, DatasetCard)
+    if role not in card.prompts:
+        raise DataError(f"{card_path} does not know {role}: make the rows again with flywheel select")
     rows = []
     for number, row in read_parquet(path) if path.suffix == ".parquet" else read_jsonl(path):
         try:

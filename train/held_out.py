@@ -1,13 +1,22 @@
 """Questions that must never be trained on, recognised in whatever file and wording they come back."""
 
+from collections import Counter, defaultdict
+
 from flywheel.grading import normalise
 from flywheel.grading.forms import words
 from flywheel.grading.words import COPULAS, FUNCTION
 from flywheel.records import Question
 
 NEAR = 0.6
-"""Two questions are near if they name the same things (names and numbers), and share this much of their other words
-(Jaccard index of stems, without function words)."""
+"""Two questions are near if each has all names and numbers of the other, and they share this much of their other words
+(Jaccard index of stems, without words that every question may have)."""
+_NAMELESS = 0.8
+"""The same for two questions without any name or number."""
+_COMMON = frozenset(
+    "what which who whom whose where when why how many much please tell me you say answer question q a give find know "
+    "can could can't i we our us exactly".split()
+)
+"""Words that ask, and tell nothing of what is asked."""
 
 
 class HeldOut:
@@ -19,7 +28,9 @@ class HeldOut:
     def __init__(self) -> None:
         self._ids: set[str] = set()
         self._texts: set[str] = set()
-        self._near: dict[frozenset[str], list[frozenset[str]]] = {}
+        self._known: list[tuple[frozenset[str], frozenset[str]]] = []
+        self._with: defaultdict[str, list[int]] = defaultdict(list)
+        """Places of the known questions that have a word."""
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -30,23 +41,35 @@ class HeldOut:
         if normalise(text) in self._texts:
             return
         self._texts.add(normalise(text))
-        names, rest = _signature(text)
-        if names:
-            self._near.setdefault(names, []).append(rest)
+        names, content = _signature(text)
+        for word in content:
+            self._with[word].append(len(self._known))
+        self._known.append((names, content))
 
     def __contains__(self, question: Question) -> bool:
         if question.id in self._ids or normalise(question.question) in self._texts:
             return True
-        names, rest = _signature(question.question)
-        return any(_jaccard(rest, other) >= NEAR for other in self._near.get(names, ()))
+        names, content = _signature(question.question)
+        shared = Counter(place for word in content for place in self._with.get(word, ()))
+        return any(_near(names, content, *self._known[place]) for place in shared)
+
+
+def _near(names: frozenset[str], content: frozenset[str], names2: frozenset[str], content2: frozenset[str]) -> bool:
+    named = names | names2
+    if not named <= content or not named <= content2:
+        return False
+    return _jaccard(content - named, content2 - named) >= (NEAR if named else _NAMELESS)
 
 
 def _signature(text: str) -> tuple[frozenset[str], frozenset[str]]:
-    """(names and numbers, other words) of a question, as stems."""
-    found = [word for word in words(text) if word.form not in FUNCTION]
-    names = {word.stem for place, word in enumerate(found) if word.number or (word.capital and place > 0)}
-    rest = {word.stem for word in found if word.stem not in names and word.form not in COPULAS}
-    return frozenset(names), frozenset(rest)
+    """(names and numbers, all words that tell something) of a question, as stems.
+
+    The first word of a text is capital by its place, so that it may be a name or not: it counts as no name.
+    """
+    found = words(text)
+    telling = [(place, word) for place, word in enumerate(found) if word.form not in FUNCTION | COPULAS | _COMMON]
+    names = {word.stem for place, word in telling if word.number or (word.capital and place > 0)}
+    return frozenset(names), frozenset(word.stem for _, word in telling if len(word.form) > 1 or word.number)
 
 
 def _jaccard(first: frozenset[str], second: frozenset[str]) -> float:

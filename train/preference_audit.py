@@ -2,22 +2,29 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from flywheel.config import SelectConfig
 from flywheel.records import Call, Mark, Message, Pair, Rollout
 
 from .audit import Finding
 from .held_out import HeldOut
+from .rules import rollout_rule
 
 _Side = tuple[str, str, tuple[Message, ...], bool]
 """Rollout and call that it says it comes from, what was written, and whether that is said to be good."""
 
 
 def audit_preferences(
-    rows: Sequence[Pair | Mark], system_prompt: str, held_out: HeldOut, rollouts: Mapping[str, Rollout]
+    rows: Sequence[Pair | Mark],
+    system_prompt: str,
+    held_out: HeldOut,
+    rollouts: Mapping[str, Rollout],
+    select: SelectConfig,
 ) -> list[Finding]:
     """All findings on the pairs or marks of a role.
 
     Args:
         rollouts: where the rows say they come from, by id.
+        select: what counts as right.
     """
     calls = {name: {call.id: call for run in rollout.runs for call in run.calls} for name, rollout in rollouts.items()}
     findings = []
@@ -26,7 +33,7 @@ def audit_preferences(
             Finding(check, "error", number, text)
             for check, text in (
                 *_of_row(row, system_prompt),
-                *(found for side in _sides(row) for found in _of_side(row, side, held_out, rollouts, calls)),
+                *(found for side in _sides(row) for found in _of_side(row, side, held_out, rollouts, calls, select)),
             )
         ]
     labels = {row.label for row in rows if isinstance(row, Mark)}
@@ -54,7 +61,7 @@ def _of_row(row: Pair | Mark, system_prompt: str) -> Iterator[tuple[str, str]]:
 
 def _of_side(
     row: Pair | Mark, side: _Side, held_out: HeldOut, rollouts: Mapping[str, Rollout],
-    calls: Mapping[str, Mapping[str, Call]],
+    calls: Mapping[str, Mapping[str, Call]], select: SelectConfig,
 ) -> Iterator[tuple[str, str]]:  # fmt: skip
     name, id, completion, good = side
     call = calls.get(name, {}).get(id)
@@ -66,3 +73,9 @@ def _of_side(
         yield "held_out", f"the question {row.question} is held out"
     if good and call.finish_reason == "length":
         yield "truncated", f"the call {id} was cut at the token limit"
+    run = next(run for run in rollouts[name].runs if call in run.calls)
+    wrong = bool(rollout_rule(rollouts[name], select))
+    if good and (call.error or run.status != "finished" or (wrong and not (select.salvage and run.parent_call))):
+        yield "not_good", f"the call {id} is said to be good, and went wrong or led to a wrong answer"
+    if not good and not call.error and not wrong and run.status == "finished":
+        yield "not_bad", f"the call {id} is said to be bad, and led to a right answer"

@@ -1,7 +1,6 @@
 """Trains one LoRA adapter on the rows of one role, with the loss on completions only."""
 
 import contextlib
-import json
 import math
 import os
 import shutil
@@ -40,6 +39,8 @@ class Task:
     number: int
     """The version that the adapter gets."""
     dataset: Path
+    dataset_hash: str
+    """Of the file as it was read; it may be another by now."""
     prompt: Prompt
     history: History
     target: Path
@@ -72,14 +73,19 @@ def train_role(examples: Sequence[Example], task: Task, config: Config) -> Adapt
         model = load_model(folder, config.engine.dtype, quantize)
         rate = learning_rate(settings, "sft", model.num_parameters())
         model = with_adapter(model, settings, quantize)
-        key = sha256(base, config.digest("train"), config.engine.dtype)
-        losses, weights = _fit(model, tokenizer, rows, task, settings, rate, key)
+        key = sha256(
+            base, config.digest("train"), config.engine.dtype, os.environ.get("WORLD_SIZE", "1"),
+            *(str((row.prompt, row.completion, row.weight, row.run)) for row in rows),
+        )  # fmt: skip
+        losses, weights, passes = _fit(model, tokenizer, rows, task, settings, rate, key)
     card = make_card(
         task, config, losses, base_hash=base, learning_rate=rate, rows=len(rows), too_long=too_long, method="sft",
+        passes=passes,
         trained_tokens=sum(len(row.completion) for row in rows), seconds=time.monotonic() - started,
     )  # fmt: skip
     if is_main_process():
-        card = save_adapter(model, card, task.target, losses, weights)
+        with named_failures(task):
+            card = save_adapter(model, card, task.target, losses, weights)
         shutil.rmtree(checkpoints(task), ignore_errors=True)
     return card
 
@@ -100,36 +106,42 @@ def named_failures(task: Task) -> Iterator[None]:
     except Exception as error:  # PyTorch on a CPU and safetensors have no types of their own for these
         if "not enough memory" in str(error) or "can't allocate memory" in str(error):
             raise InfrastructureError(_NO_MEMORY) from error
-        if type(error).__name__ == "SafetensorError" or "PytorchStreamWriter" in str(error):
+        if "PytorchStreamReader" in str(error):
+            raise DataError(
+                f"a checkpoint in {checkpoints(task)} is damaged: remove that folder to begin anew"
+            ) from error
+        signs = ("No space left", "PytorchStreamWriter", "os error 28")
+        if type(error).__name__ == "SafetensorError" or any(sign in str(error) for sign in signs):
             raise InfrastructureError(f"cannot write {checkpoints(task)}: {str(error).splitlines()[0]}") from error
         raise
 
 
 def _fit(
     model: Any, tokenizer: Any, rows: list[Row], task: Task, settings: TrainConfig, rate: float, key: str
-) -> tuple[list[float], dict[str, Any] | None]:
-    """Train the model in place; gives the loss of every step, and the weights if FSDP has divided them."""
-    runs = len({row.run for row in rows})
+) -> tuple[list[float], dict[str, Any] | None, float]:
+    """Train the model in place; gives the loss of every step, the weights if FSDP has divided them, and how often each
+    row was seen."""
     arguments = _arguments(task, settings, rate)
-    per_step = settings.batch * settings.accumulation * arguments.world_size
-    steps = settings.max_steps or max(1, math.ceil(runs * settings.epochs / per_step))
-    arguments.max_steps = steps
+    per_step = settings.accumulation * arguments.world_size
     batches = plan_batches(
-        rows, settings.batch, steps * settings.accumulation * arguments.world_size, settings.seed, settings.tree_tokens
-    )
+        rows, settings.batch, settings.seed, batches=settings.max_steps * per_step,
+        epochs=0.0 if settings.max_steps else settings.epochs, tree_tokens=settings.tree_tokens,
+    )  # fmt: skip
+    steps = arguments.max_steps = math.ceil(len(batches) / per_step)
     with arguments.main_process_first():
-        checkpoint = _resumable(task, key + sha256(task.dataset))
+        checkpoint = _resumable(task, key)
     shown = Tracker(f"train {task.role}", steps) if is_main_process() else contextlib.nullcontext()
     with shown as tracker:
         trainer = TreeTrainer(
             model, arguments, batches, processing_class=tokenizer,
-            callbacks=[Watch(task.role, tracker, _tokens_by_step(batches, per_step // settings.batch))],
+            callbacks=[Watch(task.role, tracker, _tokens_by_step(batches, per_step))],
         )  # fmt: skip
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if not all(weight.isfinite().all() for weight in model.parameters() if weight.requires_grad):
         raise DataError(f"the adapter of {task.role} is not finite: lower train.learning_rate")
     weights = trainer.accelerator.get_state_dict(trainer.model_wrapped) if trainer.is_fsdp_enabled else None
-    return [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry], weights
+    losses = [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
+    return losses, weights, sum(map(len, batches)) / len(rows)
 
 
 def _arguments(task: Task, settings: TrainConfig, rate: float) -> SFTConfig:
@@ -164,10 +176,10 @@ def checkpoints(task: Task) -> Path:
 def _resumable(task: Task, key: str) -> Path | None:
     """The last whole checkpoint of a training on the same base, rows and settings; others are removed."""
     folder = checkpoints(task)
-    note = folder / "inputs.json"
-    if not note.exists() or json.loads(note.read_text(encoding="utf-8")) != key:
+    note = folder / "inputs.sha256"
+    if not note.exists() or note.read_text(encoding="utf-8") != key:
         shutil.rmtree(folder, ignore_errors=True)
-        write_text(note, json.dumps(key))
+        write_text(note, key)
         return None
     # the state is written last, so that a checkpoint that has it is whole
     whole = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]

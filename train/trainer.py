@@ -84,11 +84,13 @@ class TreeTrainer(SFTTrainer):  # type: ignore[misc]  # trl is untyped here
 
 
 def plan_batches(
-    rows: Sequence[Row], runs_per_batch: int, batches: int, seed: int, tree_tokens: int = 1 << 20
-) -> list[list[Row]]:
-    """So many batches of whole agent runs: each pass over the runs is shuffled anew.
+    rows: Sequence[Row], runs_per_batch: int, seed: int, *, batches: int = 0, epochs: float = 0.0,
+    tree_tokens: int = 1 << 20,
+) -> list[list[Row]]:  # fmt: skip
+    """Batches of whole agent runs: so many of them, or as many as so many passes over the runs take.
 
-    The rows of a run stay together, since they share most of their tokens, unless their tree alone would be too large.
+    Each pass is shuffled anew. The rows of a run stay together, since they share most of their tokens, unless their
+    tree alone would be too large.
 
     Args:
         tree_tokens: most nodes of a batch's tree; a larger batch is divided.
@@ -98,12 +100,13 @@ def plan_batches(
         runs.setdefault(row.run, []).append(row)
     generator = random.Random(seed)
     planned: list[list[Row]] = []
-    while len(planned) < batches:
-        shuffled = generator.sample(list(runs.values()), len(runs))
-        starts = range(0, len(shuffled), runs_per_batch)
-        for start in starts:
+    left = math.ceil(len(runs) * epochs)
+    while left > 0 or len(planned) < batches:
+        shuffled = generator.sample(list(runs.values()), len(runs))[: None if batches else left]
+        left -= len(shuffled)
+        for start in range(0, len(shuffled), runs_per_batch):
             planned += _divided([row for run in shuffled[start : start + runs_per_batch] for row in run], tree_tokens)
-    return planned[:batches]
+    return planned[:batches] if batches else planned
 
 
 def _divided(rows: list[Row], tree_tokens: int) -> list[list[Row]]:
