@@ -222,7 +222,7 @@ def test_a_role_without_rows_keeps_none_of_an_earlier_selection(make_workspace: 
     workspace = make_workspace()
     _teach(workspace)
     workspace.dataset("page_search").write_text("stale\n")
-    stale = workspace.datasets / "other.jsonl"
+    stale = workspace.datasets / "page_search.pairs.jsonl"
     stale.write_text("stale\n")
     flywheel("-w", workspace.folder, "select")
     assert not stale.exists()
