@@ -27,7 +27,12 @@ COMMANDS = {
     "promote": ("flywheel.evaluation.commands.promote", "Make candidates active, if they were shown to be better."),
     "rollback": ("flywheel.evaluation.commands.rollback", "Make active again what was so before the last promotion."),
     "adapters": ("flywheel.evaluation.commands.adapters", "List adapter versions, their lineage and figures."),
-    "turn": ("flywheel.commands.turn", "Turn the wheel: collect, select, audit, train, evaluate, and promote what is better."),
+    "report": ("flywheel.report.commands.report", "Write everything that happened as one HTML file."),
+    "view": ("flywheel.report.commands.view", "Serve the report on this machine."),
+    "turn": (
+        "flywheel.commands.turn",
+        "Turn the wheel: collect, select, audit, train, evaluate, and promote what is better.",
+    ),
     "grade": ("flywheel.commands.grade", "Grade predictions against gold answers."),
     "demo": ("flywheel.commands.demo", "Turn the wheel once on the embedded model and encyclopedia."),
     "config": ("flywheel.commands.config", "Print every setting of a workspace."),

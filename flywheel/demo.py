@@ -29,6 +29,7 @@ from flywheel.progress import duration
 from flywheel.questions import read_questions
 from flywheel.records import BASE, Question
 from flywheel.registry import GateRefused, Registry
+from flywheel.report.page import render
 from flywheel.stages import stage
 from flywheel.store import RolloutFilter, TraceStore
 from flywheel.teacher import teacher_engine
@@ -272,6 +273,9 @@ class _Demo:
             f"\n{duration(spent)} in all: " + ", ".join(duration(seconds) for seconds in self._seconds.values())
         )
         self._promote()
+        path = self.workspace.reports / "report.html"
+        render(self.workspace, path)
+        console.print(f"Everything to look at, in one page: {path}", soft_wrap=True)
         if self._example:
             where = arm_store(self.workspace.reports / "held-out", SELF)
             console.print(f"One rollout as a tree: flywheel show --store {where} {self._example.id}")

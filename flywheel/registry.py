@@ -109,7 +109,8 @@ class Registry:
         before = self.active()
         after = self._changed(names)
         name, figures = self._evidence(before, after)
-        share = f"p = {figures.p:.4f}, right alone {figures.only_second} against {figures.only_first}"
+        p = "p < 0.0001" if figures.p < 0.0001 else f"p = {figures.p:.4f}"
+        share = f"{p}, right alone {figures.only_second} against {figures.only_first}"
         if figures.p < level and figures.better == figures.second:
             why = f"better in {name} ({share})"
         elif figures.p < level:

@@ -145,6 +145,7 @@ class _Turn:
         for group in [[role] for role in self._state.order] if plan.sequential else [roles]:
             self._improve(group, sha256(*(rows[role] for role in group)))
         self._note(finished=_now())
+        self._flywheel("report")
         spent = sum(done.seconds for done in self._state.steps.values())
         click.echo(f"== round {number} took {duration(spent)}", err=True)
         for name, done in self._state.steps.items():

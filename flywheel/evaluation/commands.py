@@ -241,7 +241,7 @@ def adapters(context: click.Context, prune: int | None, as_json: bool) -> None:
         raise InputError("there are no adapters; make some with: flywheel train --all")
     table = Table(box=SIMPLE_HEAD)
     for column in ("adapter", "state", "made", "from", "rows", "loss", "exact match of its team"):
-        table.add_column(column)
+        table.add_column(column, no_wrap=column in ("adapter", "state"))
     for row in rows:
         table.add_row(
             row["name"], row["state"], row["created"][:16].replace("T", " "), row["from"], str(row["rows"]),
