@@ -75,7 +75,7 @@ class LlamaCppEngine:
             raise ContextExceeded(
                 f"the prompt has {len(ids)} tokens, the context is {self._config.context} (engine.context)"
             )
-        with server.slot(model, request.session, watch) as slot:
+        with server.slot(model, request.session, ids, watch) as slot:
             return server.complete(request, ids, model, slot, watch)
 
     def load(self, adapters: Mapping[str, Path]) -> None:
@@ -135,13 +135,17 @@ class _Server:
         except RuntimeError as error:
             raise InfrastructureError(f"llama.cpp cannot load {model.name}: {error}") from error
         self._free = {name: list(range(place * slots, (place + 1) * slots)) for place, name in enumerate(names)}
-        self._sessions: dict[int, str] = {}
-        """Which session's prompt a slot has read last."""
+        self._read: dict[int, tuple[str, Sequence[int]]] = {}
+        """Session and prompt that a slot has read last; the keys and values of its beginning can be used again."""
         self._freed = threading.Condition()
 
     @contextmanager
-    def slot(self, model: str, session: str, watch: Watch) -> Iterator[int]:
-        """A slot of the model's own, the session's last one if it is free; waits for one as long as a call may take."""
+    def slot(self, model: str, session: str, ids: Sequence[int], watch: Watch) -> Iterator[int]:
+        """A slot of the model's own; waits for one as long as a call may take.
+
+        A session goes on in the slot that it had, or takes the one that has rested longest. A request without one takes
+        the slot that has read most of its prompt.
+        """
         deadline = time.monotonic() + self._timeout
         with self._freed:
             while not (free := self._free[model]):
@@ -150,16 +154,22 @@ class _Server:
                 if time.monotonic() > deadline:
                     raise InfrastructureError(f"no slot of {model} was free within {self._timeout:.0f} s")
                 self._freed.wait(_POLL)
-            known = [slot for slot in free if session and self._sessions.get(slot) == session]
-            chosen = known[0] if known else free[0]
+            chosen = max(
+                free, key=lambda slot: self._suits(slot, session, ids)
+            )  # of equal ones the first, longest idle
             free.remove(chosen)
-            self._sessions[chosen] = session
+            self._read[chosen] = session, ids
         try:
             yield chosen
         finally:
             with self._freed:
                 free.append(chosen)
                 self._freed.notify_all()
+
+    def _suits(self, slot: int, session: str, ids: Sequence[int]) -> int:
+        """How much of a request a slot has read already, as far as it is meant to go on with it."""
+        before, read = self._read.get(slot, ("", ()))
+        return _common(read, ids) if before == session else 0
 
     def complete(
         self, request: CompletionRequest, ids: Sequence[int], model: str, slot: int, watch: Watch
@@ -184,6 +194,12 @@ class _Server:
         if watch.cancelled:
             raise Cancelled("the request was cancelled")
         return reply.completion(model)
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many tokens two prompts have in common from the start."""
+    return next((place for place, (a, b) in enumerate(zip(first, second, strict=False)) if a != b),
+                min(len(first), len(second)))  # fmt: skip
 
 
 class _Reply:
