@@ -240,6 +240,7 @@ class _Reply:
         return Completion(
             text=self._text, finish_reason=self._reason, prompt_tokens=self._usage.get("prompt_tokens", 0),
             completion_tokens=self._usage.get("completion_tokens", 0), model=model,
+            cached_tokens=(self._usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
             logprobs=tuple(self._logprobs) if self._request.logprobs is not None else (),
         )  # fmt: skip
 

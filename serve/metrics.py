@@ -54,6 +54,7 @@ class Metrics:
                 self._first.labels(role).observe(running.first - started)
             if running.completion:
                 self._tokens.labels(role, "prompt").inc(running.completion.prompt_tokens)
+                self._tokens.labels(role, "cached").inc(running.completion.cached_tokens)
                 self._tokens.labels(role, "completion").inc(running.completion.completion_tokens)
 
 

@@ -230,7 +230,9 @@ def _completion(
 ) -> Completion:  # fmt: skip
     return Completion(
         text=text, finish_reason=choice.get("finish_reason") or "stop", prompt_tokens=usage.get("prompt_tokens", 0),
-        completion_tokens=usage.get("completion_tokens", 0), stop=_stop_text(dict(choice)), logprobs=tuple(logprobs),
+        completion_tokens=usage.get("completion_tokens", 0),
+        cached_tokens=(usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
+        stop=_stop_text(dict(choice)), logprobs=tuple(logprobs),
         model=str(reply.get("system_fingerprint") or reply.get("model") or request.model),
     )  # fmt: skip
 

@@ -203,11 +203,12 @@ class Frames:
         return f"data: {json.dumps(named | {'choices': [choice]})}\n\n"
 
 
-def _usage(completion: Completion) -> dict[str, int]:
+def _usage(completion: Completion) -> dict[str, Any]:
     return {
         "prompt_tokens": completion.prompt_tokens,
         "completion_tokens": completion.completion_tokens,
         "total_tokens": completion.prompt_tokens + completion.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": completion.cached_tokens},
     }
 
 

@@ -50,6 +50,8 @@ class _Job:
     """The end of what was generated, as long as the longest stop text."""
     cached: int = 0
     """Tokens whose keys and values lie in the lane."""
+    reused: int = 0
+    """Those of them that were there from the start."""
     logprobs: list[TokenLogprob] = field(default_factory=list)
     done: threading.Event = field(default_factory=threading.Event)
     completion: Completion | None = None
@@ -335,7 +337,8 @@ class TransformersEngine:
         text, stop = cut_at_stop(self._tokenizer.decode(job.generated[:count]), job.request.stop)
         return Completion(
             text=text, finish_reason="stop" if ended or stopped else "length", prompt_tokens=job.prompt_tokens,
-            completion_tokens=len(job.generated), model=job.model, stop=stop, logprobs=tuple(job.logprobs),
+            completion_tokens=len(job.generated), cached_tokens=job.reused, model=job.model, stop=stop,
+            logprobs=tuple(job.logprobs),
         )  # fmt: skip
 
     def _finish(self, job: _Job, completion: Completion) -> None:
@@ -366,7 +369,7 @@ class TransformersEngine:
                 common = min(prefix.common(job.ids), len(job.ids) - 1)
                 if common > job.cached:
                     self._lanes.load(lane, prefix, common)
-                    job.cached = common
+                    job.cached = job.reused = common
 
     def _keep_system_prompt(self, lane: int, job: _Job) -> None:
         key = _system_key(job)

@@ -140,7 +140,7 @@ class VllmEngine:
             *(["--quantization", "bitsandbytes"] if config.quantize == "nf4" else []),
             "--enable-lora", "--max-loras", str(count), "--max-lora-rank", str(min(r for r in RANKS if r >= rank)),
             *(["--lora-modules", *modules] if modules else []),
-            *config.vllm_arguments,
+            "--enable-prompt-tokens-details", *config.vllm_arguments,
         ]  # fmt: skip
 
     def _wait(self) -> None:

@@ -20,6 +20,7 @@ for name in ("port", "max-model-len", "max-num-seqs", "max-loras", "max-lora-ran
     parser.add_argument(f"--{name}", type=int)
 parser.add_argument("--enable-lora", action="store_true")
 parser.add_argument("--enforce-eager", action="store_true")
+parser.add_argument("--enable-prompt-tokens-details", action="store_true")
 parser.add_argument("--lora-modules", nargs="+", type=json.loads, default=[])
 options = parser.parse_args()
 if os.environ.get("FAKE_VLLM") == "dies":

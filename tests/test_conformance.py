@@ -20,6 +20,7 @@ from flywheel.workspace import read_card
 from serve.llamacpp_engine import LlamaCppEngine
 from serve.openai_engine import OpenAIEngine
 from serve.roster import Roster
+from serve.vllm_engine import VllmEngine
 
 from .adapters import ROLES, make_adapter, reference_logprobs, reference_text, request
 from .gguf_models import write_gguf
@@ -127,6 +128,21 @@ def test_a_conversation_that_goes_on_is_answered_as_a_new_one(served: Served) ->
     assert _whole(served.engine.complete(second).text) == _whole(
         reference_text(served.base, served.adapters["wiki_search@1"], second)
     )
+
+
+def test_each_role_keeps_its_prefix(served: Served) -> None:
+    """The system prompt of a role is read once, whoever is asked in between, and never taken from another role."""
+    if isinstance(served.engine, VllmEngine):
+        pytest.skip("vLLM keeps whole blocks, which are longer than this prompt")
+    system = Message(role="system", content="Answer in Python steps, one after the other. " * 4)
+    names = ("base", *served.adapters)
+    for place, text in enumerate(("How long is the Rhine?", "Who wrote Faust?")):
+        for name in names:
+            asked = request(text, name, max_tokens=2).model_copy(
+                update={"messages": (system, Message(role="user", content=text))}
+            )
+            cached = served.engine.complete(asked).cached_tokens
+            assert cached < 10 if not place else cached > 30, (name, text)
 
 
 def test_the_same_request_twice_is_answered_the_same(served: Served) -> None:

@@ -58,6 +58,8 @@ class Completion(Record):
     """`stop` (end of turn or a stop text) or `length`."""
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = 0
+    """Tokens of the prompt that did not have to be read again, as far as the engine tells."""
     model: str
     """What answered: `base` or an adapter version."""
     stop: str = ""
