@@ -104,7 +104,7 @@ class OpenAIEngine:
         body: dict[str, Any] = {
             "model": self._served_name(request.model),
             "max_tokens": request.max_tokens,
-            "temperature": request.temperature,
+            "temperature": 0.0 if request.greedy else request.temperature,
             "seed": request.seed,
         }
         if request.messages:
