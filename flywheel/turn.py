@@ -229,7 +229,8 @@ class _Turn:
 
     def _train(self, roles: Sequence[str]) -> str:
         workspace = self._workspace
-        planned = {role: f"{role}@{workspace.next_version(role)}" for role in roles}
+        numbers = {role: workspace.unfinished(role) or workspace.next_version(role) for role in roles}
+        planned = {role: f"{role}@{number}" for role, number in numbers.items()}
         kept = {role: name for role, name in self._state.candidates.items() if role in roles and self._is_made(name)}
         self._note(candidates={**self._state.candidates, **planned, **kept})
         missing = [role for role in roles if role not in kept]
