@@ -253,7 +253,7 @@ class _Demo:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self._evaluation = compare(results, pairs, now, versions, weights)
         freeze(self.workspace, list(questions))
-        write_text(folder / "evaluation.json", self._evaluation.as_json(seconds=self._seconds, plan=asdict(self.plan)))
+        write_text(folder / "evaluation.json", self._evaluation.as_json())
         self._example = next(
             (rollout for rollout in results[SELF] if rollout.verdict.match and len(rollout.runs) > 3), None
         )

@@ -145,6 +145,9 @@ def test_the_demo_goes_on_where_it_was_stopped(qwen2: Path, tmp_path: Path, monk
     assert len(made) == 9
     output = StringIO()
     run_demo(TINY, folder, Console(file=output, width=200), str(qwen2))
+    assert output.getvalue().count("not promoted: ") == 2, "a random model learns nothing in a few steps"
+    assert "not distinguishable from what is active" in output.getvalue()
+    assert (folder / "reports" / "report.html").exists()
     assert {path: path.stat().st_mtime_ns for path in (folder / "adapters").rglob("*.safetensors")} == made
     printed = output.getvalue()
     assert "4 held-out questions" in printed

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from pydantic import Field
 
@@ -101,9 +100,9 @@ class Evaluation(Record):
     arms: tuple[ArmResult, ...]
     comparisons: tuple[Comparison, ...]
 
-    def as_json(self, **more: Any) -> str:
-        """A JSON text, with further facts beside it."""
-        return json.dumps(self.model_dump() | more, indent=2) + "\n"
+    def as_json(self) -> str:
+        """A JSON text."""
+        return self.model_dump_json(indent=2) + "\n"
 
 
 def hash_questions(questions: Iterable[Question]) -> str:
