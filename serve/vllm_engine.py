@@ -68,8 +68,9 @@ class VllmEngine:
         """See Engine."""
         self._keep_running()
         name = resolve_model(request.model, tuple(self._adapters))
+        seed = request.seed & 0x7FFFFFFF  # vLLM takes -1 for none
         try:
-            completion = self._client.complete(request.model_copy(update={"model": name}), watch)
+            completion = self._client.complete(request.model_copy(update={"model": name, "seed": seed}), watch)
         except InfrastructureError as error:
             if not self._has_ended():
                 raise
