@@ -23,6 +23,7 @@ from flywheel.chat import prompt_ids
 from flywheel.config import Config
 from flywheel.engines import Completion, CompletionRequest, Engine, Watch, open_engine
 from flywheel.engines.text import cut_at_stop
+from flywheel.options import versions_by_role
 from flywheel.questions import read_questions
 from flywheel.records import Question, Rollout
 from flywheel.store import TraceStore
@@ -45,7 +46,7 @@ class PlainEngine:
         )
         for name in names[1:]:
             self._model.load_adapter(str(adapters[name]), adapter_name=_safe(name))
-        self._names = {name.partition("@")[0]: name for name in names}
+        self._names = versions_by_role(names)
         self._model.eval()
 
     def complete(self, request: CompletionRequest, watch: Watch | None = None) -> Completion:
@@ -128,7 +129,7 @@ def main() -> None:
     quiet()
     workspace = Workspace(Path(sys.argv[1]))
     config, adapters = workspace.config, workspace.adapters()
-    versions = {name.partition("@")[0]: name for name in adapters}
+    versions = versions_by_role(adapters)
     questions = read_questions("embedded", "test", limit=QUESTIONS, shuffle_seed=5)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from flywheel.errors import InputError
+from flywheel.errors import ContextExceeded, InputError
 from flywheel.records import Message
 
 
@@ -35,6 +35,21 @@ def encode(tokenizer: Any, text: str) -> list[int]:
 def prompt_ids(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
     """Token ids of a conversation that waits for the assistant."""
     return encode(tokenizer, render(tokenizer, messages, generate=True))
+
+
+def request_ids(tokenizer: Any, messages: Sequence[Message], prompt: str, context: int) -> list[int]:
+    """Token ids of what a request is to go on from: a conversation, or a text as it stands.
+
+    Raises:
+        InputError: when there is nothing.
+        ContextExceeded: when nothing can be added to it within so many tokens.
+    """
+    ids = prompt_ids(tokenizer, messages) if messages else encode(tokenizer, prompt)
+    if not ids:
+        raise InputError("there is nothing to complete: the prompt is empty")
+    if len(ids) >= context:
+        raise ContextExceeded(f"the prompt has {len(ids)} tokens, the context is {context} (engine.context)")
+    return ids
 
 
 def end_of_turn(tokenizer: Any) -> str:

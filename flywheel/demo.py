@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -20,9 +19,8 @@ from rich.console import Console
 from flywheel.base_model import resolve_folder
 from flywheel.engines import Engine, open_engine
 from flywheel.errors import InfrastructureError, InputError
-from flywheel.evaluation.arms import Arm, arm_store, run_arm
+from flywheel.evaluation.arms import Arm, arm_store, evaluate_arms
 from flywheel.evaluation.held_out import freeze
-from flywheel.evaluation.results import compare
 from flywheel.evaluation.tables import print_evaluation
 from flywheel.files import write_text
 from flywheel.progress import duration
@@ -33,7 +31,7 @@ from flywheel.report.page import render
 from flywheel.stages import stage
 from flywheel.store import RolloutFilter, TraceStore
 from flywheel.teacher import teacher_engine
-from flywheel.workspace import ROLES, Workspace, processors, read_card
+from flywheel.workspace import ROLES, Workspace, processors
 
 SETTINGS = """\
 # The demo: a small model with short prompts on a CPU.
@@ -243,17 +241,10 @@ class _Demo:
         config = self.workspace.config
         names = [WARM, SELF, CONTROL] if self.plan.control else [WARM, SELF]
         arms = [Arm(BASE, config, model=BASE), *(Arm(name, config, versions=self._adapters(name)) for name in names)]
-        with self._serving(names) as engine:
-            folder = self.workspace.reports / "held-out"
-            results = {arm.name: run_arm(arm, questions, engine, folder, self.workspace.cache) for arm in arms}
         pairs = [(BASE, WARM), (BASE, SELF), (WARM, SELF)] + ([(CONTROL, SELF)] if self.plan.control else [])
-        versions = {arm.name: arm.versions for arm in arms}
-        played = self.workspace.adapters([name for arm in arms for name in arm.versions.values()])
-        weights = {name: read_card(path).weights_hash for name, path in played.items()}
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        self._evaluation = compare(results, pairs, now, versions, weights)
         freeze(self.workspace, list(questions))
-        write_text(folder / "evaluation.json", self._evaluation.as_json())
+        with self._serving(names) as engine:
+            self._evaluation, results = evaluate_arms(self.workspace, arms, questions, engine, "held-out", pairs)
         self._example = next(
             (rollout for rollout in results[SELF] if rollout.verdict.match and len(rollout.runs) > 3), None
         )

@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -101,6 +102,11 @@ def _valid(value: Any) -> Any:
 
 def _short(error: Exception) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0][:200]
+
+
+def now() -> str:
+    """The time, in UTC, as records keep it: ISO 8601 to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def valid_text(text: str) -> str:

@@ -8,7 +8,6 @@ import getpass
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +15,7 @@ from pydantic import ValidationError
 
 from flywheel.errors import DataError, InputError, explain
 from flywheel.evaluation.results import Comparison, Evaluation, pair_test
-from flywheel.files import disk_errors, read_jsonl
+from flywheel.files import disk_errors, now, read_jsonl
 from flywheel.records import AdapterCard, Record
 from flywheel.workspace import ROLES, Workspace, read_card, read_record
 
@@ -79,6 +78,14 @@ class Registry:
                 found[role] = name
         return found
 
+    def states(self) -> dict[str, str]:
+        """What each version is: `active`, `candidate` or `retired`; roles in order, oldest version first."""
+        active, candidates = set(self.active().values()), set(self.candidates().values())
+        names = [f"{role}@{version}" for role in ROLES for version in self._workspace.versions(role)]
+        return {
+            name: "active" if name in active else "candidate" if name in candidates else "retired" for name in names
+        }
+
     def folders(self) -> dict[str, Path]:
         """Folders of the active adapters, by `role@version`."""
         return {name: self._workspace.adapter(name) for name in self.active().values()}
@@ -109,8 +116,7 @@ class Registry:
         before = self.active()
         after = self._changed(names)
         name, figures = self._evidence(before, after)
-        p = "p < 0.0001" if figures.p < 0.0001 else f"p = {figures.p:.4f}"
-        share = f"{p}, right alone {figures.only_second} against {figures.only_first}"
+        share = f"{figures.shown_p}, right alone {figures.only_second} against {figures.only_first}"
         if figures.p < level and figures.better == figures.second:
             why = f"better in {name} ({share})"
         elif figures.p < level:
@@ -220,7 +226,7 @@ class Registry:
         with suppress(OSError, KeyError):
             who = getpass.getuser()
         entry = Entry(
-            time=datetime.now(UTC).isoformat(timespec="seconds"), who=who, action=action, active=active,
+            time=now(), who=who, action=action, active=active,
             weights=weights, why=why, evaluation=evaluation, figures=figures, forced=forced, pruned=pruned,
         )  # fmt: skip
         with disk_errors(self._path):

@@ -8,8 +8,8 @@ it: the same command goes on after the last finished step, and a step whose inpu
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -19,10 +19,10 @@ from flywheel.errors import DataError, FlywheelError, InputError
 from flywheel.evaluation.arms import ACTIVE
 from flywheel.evaluation.held_out import freeze, frozen_hash, frozen_questions
 from flywheel.evaluation.results import Evaluation
-from flywheel.files import sha256, write_text
+from flywheel.files import now, sha256, write_text
 from flywheel.progress import duration
 from flywheel.questions import parse_names, read_questions
-from flywheel.records import BASE, Record
+from flywheel.records import BASE, DatasetCard, Record
 from flywheel.registry import GateRefused, Registry, evaluations
 from flywheel.store import TraceStore
 from flywheel.workspace import ROLES, Workspace, read_card, read_record
@@ -138,13 +138,13 @@ class _Turn:
         asked = str((plan.questions, plan.collect, plan.teacher, self._state.before))
         self._step("collect", sha256(asked, self._config("team", "engine")), self._collect)
         self._step("select", sha256(self._traces(), self._config("select"), str(plan.select)), self._select)
-        roles = [role for role in ROLES if _lines(self._workspace.dataset(role))]
+        roles = [role for role, count in self._rows().items() if count]
         rows = {role: sha256(self._workspace.dataset(role)) for role in roles}
         self._step("audit", sha256(*rows.values()), lambda: self._audit(roles))
         self._note(order=self._state.order or tuple(self._order(roles)))
         for group in [[role] for role in self._state.order] if plan.sequential else [roles]:
             self._improve(group, sha256(*(rows[role] for role in group)))
-        self._note(finished=_now())
+        self._note(finished=now())
         self._flywheel("report")
         spent = sum(done.seconds for done in self._state.steps.values())
         click.echo(f"== round {number} took {duration(spent)}", err=True)
@@ -172,7 +172,7 @@ class _Turn:
         click.echo(f"-- {name}" + (", again: what goes into it has changed" if done else ""), err=True)
         began = time.monotonic()
         result = work() or ""
-        finished = Done(inputs=inputs, finished=_now(), seconds=round(time.monotonic() - began, 1), result=result)
+        finished = Done(inputs=inputs, finished=now(), seconds=round(time.monotonic() - began, 1), result=result)
         self._note(steps={**self._state.steps, name: finished})
 
     def _note(self, **change: object) -> None:
@@ -208,8 +208,12 @@ class _Turn:
                 "take easier questions"
             )
         self._flywheel("select", *self._state.plan.select)
-        rows = {role: _lines(self._workspace.dataset(role)) for role in ROLES}
-        return ", ".join(f"{count} rows of {role}" for role, count in rows.items())
+        return ", ".join(f"{count} rows of {role}" for role, count in self._rows().items())
+
+    def _rows(self) -> dict[str, int]:
+        """How many rows the selection has made, by role."""
+        card = read_record(self._workspace.datasets / "card.json", DatasetCard)
+        return {role: card.rows.get(role, 0) for role in ROLES}
 
     def _audit(self, roles: Sequence[str]) -> None:
         for role in roles:
@@ -219,13 +223,9 @@ class _Turn:
 
     def _order(self, roles: Iterable[str]) -> list[str]:
         """The role that lost most answers in the newest evaluation first."""
-        lost: dict[str, int] = {}
-        for _, evaluation in evaluations(self._workspace):
-            for origin, count in evaluation.arms[-1].origins.items():
-                role = origin.partition(":")[0]
-                lost[role] = lost.get(role, 0) + count
-            break
-        return sorted(roles, key=lambda role: -lost.get(role, 0))
+        newest = next(evaluations(self._workspace), None)
+        lost = newest[1].arms[-1].lost_by() if newest else Counter()
+        return sorted(roles, key=lambda role: -lost[role])
 
     def _train(self, roles: Sequence[str]) -> str:
         workspace = self._workspace
@@ -321,18 +321,3 @@ def freeze_held_out(
     if frozen_questions(workspace):
         return
     freeze(workspace, read_questions(path, split, limit, shuffle, parse_names(names)))
-
-
-def _lines(path: Path) -> int:
-    if not path.exists():
-        return 0
-    if path.suffix == ".parquet":
-        import pyarrow.parquet
-
-        return int(pyarrow.parquet.read_metadata(path).num_rows)
-    with path.open("rb") as file:
-        return sum(1 for _ in file)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

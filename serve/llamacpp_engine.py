@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flywheel.base_model import base_hash, load_tokenizer, resolve_folder, resolve_gguf, resolve_tokenizer
-from flywheel.chat import encode, prompt_ids
+from flywheel.chat import request_ids
 from flywheel.config import EngineConfig
 from flywheel.engines import Completion, CompletionRequest, TokenLogprob, Watch
 from flywheel.errors import Cancelled, ContextExceeded, DataError, InfrastructureError, InputError
@@ -67,14 +67,7 @@ class LlamaCppEngine:
         if server is None:
             raise InfrastructureError("the engine is closed")
         model = resolve_model(request.model, server.adapters)
-        messages = request.messages
-        ids = prompt_ids(self._tokenizer, messages) if messages else encode(self._tokenizer, request.prompt)
-        if not ids:
-            raise InputError("there is nothing to complete: the prompt is empty")
-        if len(ids) >= self._config.context:
-            raise ContextExceeded(
-                f"the prompt has {len(ids)} tokens, the context is {self._config.context} (engine.context)"
-            )
+        ids = request_ids(self._tokenizer, request.messages, request.prompt, self._config.context)
         with server.slot(model, request.session, ids, watch) as slot:
             return server.complete(request, ids, model, slot, watch)
 
@@ -154,9 +147,7 @@ class _Server:
                 if time.monotonic() > deadline:
                     raise InfrastructureError(f"no slot of {model} was free within {self._timeout:.0f} s")
                 self._freed.wait(_POLL)
-            chosen = max(
-                free, key=lambda slot: self._suits(slot, session, ids)
-            )  # of equal ones the first, longest idle
+            chosen = max(free, key=lambda slot: self._suits(slot, session, ids))  # of equal ones the longest idle
             free.remove(chosen)
             self._read[chosen] = session, ids
         try:

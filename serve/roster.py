@@ -147,9 +147,9 @@ class Roster:
         """Those with cards; of an engine that was opened elsewhere, those that it lists."""
         return tuple(self.cards) or tuple(name for name in self.engine.models() if "@" in name)
 
-    def warning(self, model: str, messages: Sequence[Message]) -> str:
-        """What is wrong with asking a model in this way: a role with another prompt than it was trained with."""
-        card = self.cards.get(self.answers(model))
+    def warning(self, name: str, messages: Sequence[Message]) -> str:
+        """What is wrong with asking a version in this way: with another prompt than it was trained with."""
+        card = self.cards.get(name)
         if card is None or not messages or messages[0].role != "system":
             return ""
         role = stage("collect.team").WIKIPEDIA.role(card.role)

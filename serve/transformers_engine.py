@@ -12,11 +12,11 @@ from tokenizers.decoders import DecodeStream
 from torch import Tensor
 
 from flywheel.base_model import base_hash, load_model, load_tokenizer, resolve_folder
-from flywheel.chat import encode, prompt_ids, render, stop_ids
+from flywheel.chat import encode, render, request_ids, stop_ids
 from flywheel.config import EngineConfig
 from flywheel.engines import Completion, CompletionRequest, TokenLogprob, Watch
 from flywheel.engines.text import Pieces, cut_at_stop
-from flywheel.errors import Cancelled, ContextExceeded, FlywheelError, InfrastructureError, InputError
+from flywheel.errors import Cancelled, FlywheelError, InfrastructureError, InputError
 from flywheel.records import BASE
 from flywheel.workspace import processors
 
@@ -174,12 +174,7 @@ class TransformersEngine:
 
     def complete(self, request: CompletionRequest, watch: Watch | None = None) -> Completion:
         """See Engine."""
-        messages = request.messages
-        ids = prompt_ids(self._tokenizer, messages) if messages else encode(self._tokenizer, request.prompt)
-        if not ids:
-            raise InputError("there is nothing to complete: the prompt is empty")
-        if len(ids) >= self._context:
-            raise ContextExceeded(f"the prompt has {len(ids)} tokens, the context is {self._context} (engine.context)")
+        ids = request_ids(self._tokenizer, request.messages, request.prompt, self._context)
         watch = watch or Watch()
         pieces = Pieces(watch.text, request.stop) if watch.text else None
         with self._wake:

@@ -107,7 +107,8 @@ DEFECTS: dict[str, tuple[str, Callable[[Subject], Subject]]] = {
     "a completion cut at its end": ("labels", lambda s: with_tokens(s, lambda tokens: tokens[: len(tokens) // 2])),
     "a closing tag that the server stripped": ("truncated", lambda s: with_completion(
         s, lambda text: text.removesuffix("</code>"))),
-    "a call cut at the token limit": ("truncated", lambda s: with_rollout(s, lambda r: _cut(r, s.examples[1].call))),
+    "a call cut at the token limit": ("truncated", lambda s: with_rollout(
+        s, lambda r: _call(r, s.examples[1].call, finish_reason="length"))),
     "rows that are all too long": ("too_long", lambda s: replace(s, max_tokens=8)),
     "another system prompt than serving's": ("system_prompt", lambda s: replace(s, system_prompt="Another prompt.")),
     "no system prompt": ("system_prompt", lambda s: _first_prompt(s, 0, None)),
@@ -124,7 +125,8 @@ DEFECTS: dict[str, tuple[str, Callable[[Subject], Subject]]] = {
         s, 1, Message(role="user", content="Task: another"))),
     "the gold in the task": ("gold_leak", lambda s: _first_prompt(
         _long_gold(s), 1, Message(role="user", content="Task: say a long answer here"))),
-    "a failed step as gold": ("step_failed", lambda s: with_rollout(s, lambda r: _failed(r, s.examples[1].call))),
+    "a failed step as gold": ("step_failed", lambda s: with_rollout(
+        s, lambda r: _call(r, s.examples[1].call, error="execution"))),
     "a root's step of a wrong rollout, said to be salvaged": ("not_correct", lambda s: with_row(
         with_rollout(s, _wrong), salvaged=True)),
     "another history than the card says": ("history", lambda s: replace(s, history="summarised")),
@@ -134,21 +136,14 @@ DEFECTS: dict[str, tuple[str, Callable[[Subject], Subject]]] = {
 }  # fmt: skip
 
 
-def _cut(rollout: Rollout, id: str) -> Rollout:
+def _call(rollout: Rollout, id: str, **update: object) -> Rollout:
+    """The rollout with one of its calls changed."""
     runs = tuple(
-        run.model_copy(update={"calls": tuple(
-            call.model_copy(update={"finish_reason": "length"}) if call.id == id else call for call in run.calls)})
+        run.model_copy(
+            update={"calls": tuple(call.model_copy(update=update) if call.id == id else call for call in run.calls)}
+        )
         for run in rollout.runs
-    )  # fmt: skip
-    return rollout.model_copy(update={"runs": runs})
-
-
-def _failed(rollout: Rollout, id: str) -> Rollout:
-    runs = tuple(
-        run.model_copy(update={"calls": tuple(
-            call.model_copy(update={"error": "execution"}) if call.id == id else call for call in run.calls)})
-        for run in rollout.runs
-    )  # fmt: skip
+    )
     return rollout.model_copy(update={"runs": runs})
 
 

@@ -207,9 +207,9 @@ def test_the_audit_looks_at_pairs_and_marks_as_well(workspace: Workspace) -> Non
     held_out.add(marks[0].question, "")
     with TraceStore(workspace.traces) as store:
         rollouts = {rollout.id: rollout for rollout in store.rollouts()}
-        cut = {id: _cut_all(rollout) for id, rollout in rollouts.items()}
+        cut = {id: _every_call(rollout, finish_reason="length") for id, rollout in rollouts.items()}
     prompt = marks[0].prompt[0].content
-    failed = {id: _failed(rollout) for id, rollout in rollouts.items()}
+    failed = {id: _every_call(rollout, error="execution") for id, rollout in rollouts.items()}
     flipped = [mark.model_copy(update={"label": not mark.label}) for mark in marks]
     for rows, barred, known, check in (
         (
@@ -228,21 +228,10 @@ def test_the_audit_looks_at_pairs_and_marks_as_well(workspace: Workspace) -> Non
     assert "not_bad" in {f.check for f in audit_preferences(flipped, prompt, HeldOut(), rollouts, SelectConfig())}
 
 
-def _failed(rollout: Rollout) -> Rollout:
-    """The rollout, had every step failed."""
+def _every_call(rollout: Rollout, **update: object) -> Rollout:
+    """The rollout with all of its calls changed."""
     runs = tuple(
-        run.model_copy(update={"calls": tuple(call.model_copy(update={"error": "execution"}) for call in run.calls)})
-        for run in rollout.runs
-    )
-    return rollout.model_copy(update={"runs": runs})
-
-
-def _cut_all(rollout: Rollout) -> Rollout:
-    """The rollout, had every call been cut at the token limit."""
-    runs = tuple(
-        run.model_copy(
-            update={"calls": tuple(call.model_copy(update={"finish_reason": "length"}) for call in run.calls)}
-        )
+        run.model_copy(update={"calls": tuple(call.model_copy(update=update) for call in run.calls)})
         for run in rollout.runs
     )
     return rollout.model_copy(update={"runs": runs})

@@ -129,7 +129,7 @@ def test_no_workspace_here(tmp_path: Path) -> None:
 
 
 def test_the_demo_goes_on_where_it_was_stopped(qwen2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from flywheel import demo as module
+    from flywheel.evaluation import arms as module
 
     folder = tmp_path / "demo"
     whole = module.run_arm

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from safetensors import SafetensorError
 
 from flywheel.config import Config
 from flywheel.errors import InfrastructureError
-from flywheel.files import disk_errors, sha256, write_text
+from flywheel.files import disk_errors, now, sha256, write_text
 from flywheel.records import AdapterCard
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def make_card(
         trained_tokens=trained_tokens,
         first_loss=round(losses[0], 4), last_loss=round(tail_mean(losses), 4), seconds=round(seconds, 1),
         dataset=task.dataset.name, dataset_hash=task.dataset_hash, weights_hash="",
-        created=datetime.now(UTC).isoformat(timespec="seconds"), versions=package_versions(),
+        created=now(), versions=package_versions(),
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ class _ListsRules(click.Command):
         formatter.write_text(
             "A question is held out if its id or its normalised text is, or if a held-out question names the same "
             f"things and shares {NEAR:.0%} of its other words. Held out are all questions of another split than "
-            "train, those that an evaluation in reports/ was made on, and those of --held-out."
+            "train, the frozen ones, those that an evaluation in reports/ was made on, and those of --held-out."
         )
 
 

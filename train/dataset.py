@@ -53,10 +53,9 @@ def write_datasets(
     if not workspace.traces.exists():
         raise DataError(f"there are no traces in {workspace.folder}; make some with: flywheel collect")
     folder = folder or workspace.datasets
-    rounds = tuple(dict.fromkeys(rounds))
     with TraceStore(workspace.traces) as store:
         barred = gather_held_out(workspace, store, held_out)
-        wanted = tuple(rounds or store.rounds())
+        wanted = tuple(dict.fromkeys(rounds or store.rounds()))
         rollouts = (rollout for number in wanted for rollout in store.rollouts(RolloutFilter(round=number)))
         selection = select(rollouts, workspace.config.select, barred)
         again = (rollout for number in wanted for rollout in store.rollouts(RolloutFilter(round=number)))

@@ -8,11 +8,13 @@ from pathlib import Path
 from flywheel.config import Config
 from flywheel.engines import Engine
 from flywheel.errors import InfrastructureError, InputError
-from flywheel.files import sha256
+from flywheel.files import now, sha256, write_text
 from flywheel.records import BASE, Prompt, Question, Rollout
 from flywheel.stages import stage
 from flywheel.store import RolloutFilter, TraceStore
-from flywheel.workspace import ROLES
+from flywheel.workspace import ROLES, Workspace, read_card
+
+from .results import Evaluation, compare
 
 ACTIVE, CANDIDATE = "active", "candidate"
 
@@ -102,6 +104,25 @@ def run_arm(arm: Arm, questions: Sequence[Question], engine: Engine, folder: Pat
             raise InfrastructureError(f"{summary.infrastructure} rollouts of {arm.name} failed: {summary.failure}")
         by_id = {rollout.question.id: rollout for rollout in store.rollouts(RolloutFilter(round=0))}
     return [by_id[question.id] for question in questions]
+
+
+def evaluate_arms(
+    workspace: Workspace, arms: Sequence[Arm], questions: Sequence[Question], engine: Engine, name: str,
+    pairs: Sequence[tuple[str, str]],
+) -> tuple[Evaluation, dict[str, list[Rollout]]]:  # fmt: skip
+    """Run the teams on the questions, and keep the results as a report of that name.
+
+    Args:
+        engine: one that serves the adapters of all teams.
+        pairs: names of the teams that are tested against each other.
+    """
+    folder = workspace.reports / name
+    results = {arm.name: run_arm(arm, questions, engine, folder, workspace.cache) for arm in arms}
+    played = {version for arm in arms for version in arm.versions.values()}
+    weights = {version: read_card(workspace.adapter(version)).weights_hash for version in played}
+    evaluation = compare(results, pairs, now(), {arm.name: arm.versions for arm in arms}, weights)
+    write_text(folder / "evaluation.json", evaluation.as_json())
+    return evaluation, results
 
 
 def arm_store(folder: Path, name: str) -> Path:

@@ -2,8 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -14,7 +13,7 @@ from rich.table import Table
 from flywheel.config import Config
 from flywheel.engines import open_engine
 from flywheel.errors import InputError
-from flywheel.files import sha256, write_text
+from flywheel.files import sha256
 from flywheel.options import (
     engine_config,
     engine_option,
@@ -23,17 +22,18 @@ from flywheel.options import (
     source_config,
     source_options,
     team_cards,
+    versions_by_role,
 )
 from flywheel.questions import parse_names, read_questions
-from flywheel.records import BASE, AdapterCard, Question, Rollout
+from flywheel.records import BASE, AdapterCard, Question
 from flywheel.registry import Entry, Registry, evaluations
 from flywheel.statistics import detectable_difference
-from flywheel.workspace import ROLES, Workspace, read_card
+from flywheel.workspace import Workspace, read_card
 
-from .arms import ACTIVE, CANDIDATE, Arm, arm_store, parse_team, run_arm, swaps
+from .arms import ACTIVE, CANDIDATE, Arm, arm_store, evaluate_arms, parse_team, swaps
 from .held_out import freeze, frozen_questions
-from .results import Evaluation, compare, hash_questions
-from .tables import print_evaluation, print_roles
+from .results import Evaluation, hash_questions
+from .tables import percent, print_evaluation, print_roles
 
 
 @click.command()
@@ -74,7 +74,12 @@ def evaluate(
     if not re.fullmatch(r"[\w.-]*\w", name):
         raise InputError(f"--name {name!r}: use letters, digits, dots and dashes")
     click.echo(_power(len(chosen)), err=True)
-    evaluation, _ = evaluate_arms(workspace, config, arms, chosen, name)
+    needed = dict.fromkeys(version for arm in arms for version in arm.versions.values())
+    opened = open_engine(config.engine, workspace.adapters(tuple(needed)) if needed else {})
+    try:
+        evaluation, _ = evaluate_arms(workspace, arms, chosen, opened, name, _pairs([arm.name for arm in arms]))
+    finally:
+        opened.close()
     console = Console()
     print_evaluation(evaluation, console)
     print_roles(evaluation.arms[-1], console)
@@ -130,27 +135,6 @@ def choose_arms(workspace: Workspace, config: Config, teams: Sequence[str], matr
     return list(arms.values())
 
 
-def evaluate_arms(
-    workspace: Workspace, config: Config, arms: Sequence[Arm], questions: Sequence[Question], name: str
-) -> tuple[Evaluation, Mapping[str, Sequence[Rollout]]]:
-    """Run the teams from one engine, and keep the results as a report of that name."""
-    folder = workspace.reports / name
-    needed = dict.fromkeys(version for arm in arms for version in arm.versions.values())
-    adapters = workspace.adapters(tuple(needed)) if needed else {}
-    opened = open_engine(config.engine, adapters)
-    try:
-        results = {arm.name: run_arm(arm, questions, opened, folder, workspace.cache) for arm in arms}
-    finally:
-        opened.close()
-    weights = {version: read_card(path).weights_hash for version, path in adapters.items()}
-    evaluation = compare(
-        results, _pairs([arm.name for arm in arms]), datetime.now(UTC).isoformat(timespec="seconds"),
-        {arm.name: arm.versions for arm in arms}, weights,
-    )  # fmt: skip
-    write_text(folder / "evaluation.json", evaluation.as_json())
-    return evaluation, results
-
-
 def _pairs(names: list[str]) -> list[tuple[str, str]]:
     """What is tested: the first team against each, what is active against the candidate, the candidate's swaps."""
     pairs = [(names[0], name) for name in names[1:]]
@@ -190,9 +174,7 @@ def promote(
     workspace = open_workspace(context)
     with workspace.lock("adapters"):
         registry = Registry(workspace)
-        names = {
-            name.partition("@")[0]: name for name in (workspace.adapters(adapters) if adapters else ())
-        } or registry.candidates()
+        names = versions_by_role(workspace.adapters(adapters)) if adapters else registry.candidates()
         if not names:
             raise InputError("there are no candidates; make some with: flywheel train --all")
         entry = registry.force(names, why) if force else registry.promote(names, level, allow_equal)
@@ -229,10 +211,8 @@ def adapters(context: click.Context, prune: int | None, as_json: bool) -> None:
                 registry.prune(gone)
         click.echo(f"pruned: {', '.join(gone) or 'nothing'}", err=True)
     registry = Registry(workspace)
-    cards = [
-        read_card(workspace.adapter(f"{role}@{version}")) for role in ROLES for version in workspace.versions(role)
-    ]
-    rows = [_row(card, registry, workspace) for card in cards]
+    found = list(evaluations(workspace))
+    rows = [_row(read_card(workspace.adapter(name)), state, found) for name, state in registry.states().items()]
     if as_json:
         ledger = [entry.model_dump() for entry in registry.entries]
         click.echo(json.dumps({"active": registry.active(), "adapters": rows, "ledger": ledger}, indent=2))
@@ -254,24 +234,19 @@ def adapters(context: click.Context, prune: int | None, as_json: bool) -> None:
         _tell(entry)
 
 
-def _row(card: AdapterCard, registry: Registry, workspace: Workspace) -> dict[str, Any]:
+def _row(card: AdapterCard, state: str, found: Sequence[tuple[str, Evaluation]]) -> dict[str, Any]:
     """What the table says of an adapter."""
-    if card.name in registry.active().values():
-        state = "active"
-    else:
-        state = "candidate" if card.name in registry.candidates().values() else "retired"
     return {
         "name": card.name, "state": state, "created": card.created, "from": ", ".join(card.parents) or card.base,
         "method": card.method, "prompt": card.prompt, "rows": card.rows, "last_loss": card.last_loss,
-        "figures": _figures(card, workspace),
+        "figures": _figures(card, found),
     }  # fmt: skip
 
 
-def _figures(card: AdapterCard, workspace: Workspace) -> str:
+def _figures(card: AdapterCard, found: Sequence[tuple[str, Evaluation]]) -> str:
     """The best exact match, in the newest report, of a team in which it played."""
-    for name, evaluation in evaluations(workspace):
+    for name, evaluation in found:
         for arm in sorted(evaluation.arms, key=lambda arm: -arm.exact_match):
             if arm.weights.get(card.name) == card.weights_hash:
-                low, high = arm.exact_match_interval
-                return f"{arm.exact_match:.0%} [{100 * low:.0f}, {100 * high:.0f}] in {name}"
+                return f"{percent(arm.exact_match, arm.exact_match_interval)} in {name}"
     return ""

@@ -69,6 +69,13 @@ class ArmResult(Record):
     right: tuple[bool, ...]
     """Exact match of each question, in the evaluation's order."""
 
+    def lost_by(self) -> Counter[str]:
+        """How many wrong rollouts each role lost."""
+        lost: Counter[str] = Counter()
+        for origin, count in self.origins.items():
+            lost[origin.partition(":")[0]] += count
+        return lost
+
 
 class Comparison(Record):
     """Two teams on the same questions, by exact match."""
@@ -79,6 +86,11 @@ class Comparison(Record):
     only_second: int
     p: float
     """McNemar's exact test, two-sided."""
+
+    @property
+    def shown_p(self) -> str:
+        """The p value as it is printed."""
+        return "p < 0.0001" if self.p < 0.0001 else f"p = {self.p:.4f}"
 
     @property
     def better(self) -> str:

@@ -17,7 +17,7 @@ def print_evaluation(evaluation: Evaluation, console: Console, level: float = 0.
         table.add_column(column, justify="right")
     for arm in evaluation.arms:
         table.add_row(
-            arm.name, _percent(arm.exact_match, arm.exact_match_interval), _percent(arm.f1, arm.f1_interval),
+            arm.name, percent(arm.exact_match, arm.exact_match_interval), percent(arm.f1, arm.f1_interval),
             f"{arm.match:.0%}", f"{arm.calls:.1f}", f"{arm.failed_steps:.0%}",
         )  # fmt: skip
     console.print(table)
@@ -45,14 +45,10 @@ def print_roles(arm: ArmResult, console: Console) -> None:
 
 def describe_origins(arm: ArmResult) -> list[str]:
     """Where wrong rollouts went wrong, the role that lost most first; empty where that is not known."""
-    total = sum(arm.origins.values())
-    if not total:
+    by_role = arm.lost_by()
+    if not by_role:
         return []
-    by_role: dict[str, int] = {}
-    for origin, count in arm.origins.items():
-        role = origin.partition(":")[0]
-        by_role[role] = by_role.get(role, 0) + count
-    worst, lost = max(by_role.items(), key=lambda pair: pair[1])
+    ((worst, lost),), total = by_role.most_common(1), by_role.total()
     lines = [f"{worst} lost {lost / total:.0%} of the {total} failures of {arm.name}: train it next"]
     lines += [f"  {count:4d}  {origin}" for origin, count in arm.origins.items()]
     return lines
@@ -76,12 +72,12 @@ def _print_groups(
 def describe(pair: Comparison, level: float = 0.05) -> str:
     """A comparison in words; what cannot be told apart is said to be so."""
     verdict = f"{pair.better} is better" if pair.p < level and pair.better else "not distinguishable"
-    p = "p < 0.0001" if pair.p < 0.0001 else f"p = {pair.p:.4f}"
     return (
         f"{pair.first} against {pair.second}: only the first right {pair.only_first}, "
-        f"only the second {pair.only_second}, McNemar {p}: {verdict}"
+        f"only the second {pair.only_second}, McNemar {pair.shown_p}: {verdict}"
     )
 
 
-def _percent(value: float, interval: tuple[float, float]) -> str:
+def percent(value: float, interval: tuple[float, float]) -> str:
+    """A share with its interval, such as `47% [37, 56]`."""
     return f"{value:.0%} [{100 * interval[0]:.0f}, {100 * interval[1]:.0f}]"

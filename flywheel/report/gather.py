@@ -3,14 +3,15 @@
 import base64
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from flywheel.errors import DataError
 from flywheel.evaluation.origins import find_origin
 from flywheel.evaluation.results import Evaluation
+from flywheel.files import now
 from flywheel.records import AdapterCard, DatasetCard, Rollout
 from flywheel.registry import Entry, Registry, evaluations
 from flywheel.rows import read_rows
@@ -34,8 +35,6 @@ class RoundCost:
     teacher: bool = False
     errors: Counter[str] = field(default_factory=Counter)
     """Steps that went wrong, by `role.kind`."""
-    steps: Counter[str] = field(default_factory=Counter)
-    """Steps by role."""
 
 
 @dataclass
@@ -60,7 +59,7 @@ def gather(workspace: Workspace) -> Report:
     registry = Registry(workspace)
     costs = list(_costs(workspace))
     return Report(
-        title=workspace.folder.name, made=datetime.now(UTC).isoformat(timespec="seconds"), rounds=costs,
+        title=workspace.folder.name, made=now(), rounds=costs,
         turns=turns(workspace), evaluations=list(evaluations(workspace))[::-1], selection=_selection(workspace),
         adapters=list(_adapters(workspace, registry)), ledger=registry.entries,
         rollouts=sum(cost.rollouts for cost in costs),
@@ -94,15 +93,11 @@ def trained_calls(workspace: Workspace) -> set[str]:
 
 def summary(source: str, rollout: Rollout) -> dict[str, Any]:
     """What the list of rollouts shows and is searched by."""
-    calls = [call for run in rollout.runs for call in run.calls]
     origin = find_origin(rollout) if not rollout.verdict.match and rollout.status == "finished" else None
     return {
         "id": rollout.id, "source": source, "question": rollout.question.question, "kind": rollout.question.kind or "",
         "gold": rollout.question.answer, "answer": rollout.answer, "right": rollout.verdict.match,
-        "exact": rollout.verdict.exact_match, "reason": rollout.verdict.reason, "failure": rollout.failure,
-        "origin": str(origin) if origin else "", "calls": len(calls),
-        "tokens": sum(call.completion_tokens for call in calls), "seconds": round(rollout.seconds, 1),
-        "wrong_steps": sum(call.error is not None for call in calls),
+        "reason": rollout.verdict.reason, "failure": rollout.failure, "origin": str(origin) if origin else "",
     }  # fmt: skip
 
 
@@ -138,7 +133,6 @@ def _costs(workspace: Workspace) -> Iterator[RoundCost]:
                     cost.prompt_tokens += call.prompt_tokens
                     cost.seconds += call.seconds
                     cost.teacher |= call.model.startswith("teacher")
-                    cost.steps[run.role] += 1
                     if call.error:
                         cost.errors[f"{run.role}.{call.error}"] += 1
     yield from (found[number] for number in sorted(found))
@@ -153,16 +147,10 @@ def _selection(workspace: Workspace) -> DatasetCard | None:
 
 
 def _adapters(workspace: Workspace, registry: Registry) -> Iterator[tuple[AdapterCard, str, str]]:
-    active, candidates = set(registry.active().values()), set(registry.candidates().values())
-    for role in ROLES:
-        for version in workspace.versions(role):
-            folder = workspace.adapter(f"{role}@{version}")
-            try:
-                card = read_card(folder)
-            except DataError:
-                continue
-            state = "active" if card.name in active else "candidate" if card.name in candidates else "retired"
-            yield card, state, _picture(folder / "loss.png")
+    for name, state in registry.states().items():
+        folder = workspace.adapter(name)
+        with suppress(DataError):  # a damaged one is not shown
+            yield read_card(folder), state, _picture(folder / "loss.png")
 
 
 def _picture(path: Path) -> str:
