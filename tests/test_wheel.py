@@ -17,13 +17,14 @@ from rich.console import Console
 from flywheel.demo import FULL, QUICK, STANDARD, Plan, choose_questions, run_demo
 from flywheel.errors import InputError
 from flywheel.grading import normalise
+from flywheel.records import Question
 from flywheel.store import RolloutFilter, TraceStore
 from flywheel.workspace import ROLES, Workspace
 from serve.server import running
 
 TINY = Plan(
-    suffix="", warm_questions=6, own_questions=4, samples=1, warm_steps=dict.fromkeys(ROLES, 2),
-    round_steps=dict.fromkeys(ROLES, 3), held_out=4, control=True, minutes=1,
+    suffix="", warm_questions=6, own_questions=4, samples=1, rounds=2, seeds=(0, 1),
+    warm_steps=dict.fromkeys(ROLES, 1), round_steps={"supervisor": 2}, held_out=2, control=True, minutes=1,
 )  # fmt: skip
 
 
@@ -141,34 +142,45 @@ def test_the_demo_goes_on_where_it_was_stopped(qwen2: Path, tmp_path: Path, monk
     with pytest.raises(KeyboardInterrupt):
         run_demo(TINY, folder, Console(file=StringIO()), str(qwen2))
     monkeypatch.setattr(module, "run_arm", whole)
-    made = {path: path.stat().st_mtime_ns for path in (folder / "adapters").rglob("*.safetensors")}
-    assert len(made) == 9
+    made = {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
+    assert len(made) == 6, "three of the warm start, and the supervisor's of two rounds and of the control"
     output = StringIO()
     run_demo(TINY, folder, Console(file=output, width=200), str(qwen2))
-    assert output.getvalue().count("not promoted: ") == 2, "a random model learns nothing in a few steps"
-    assert "not distinguishable from what is active" in output.getvalue()
-    assert (folder / "reports" / "report.html").exists()
-    assert {path: path.stat().st_mtime_ns for path in (folder / "adapters").rglob("*.safetensors")} == made
     printed = output.getvalue()
-    assert "4 held-out questions" in printed
-    for arm in ("base", "warm start", "self-collected", "control"):
+    assert printed.count("not promoted: ") == 6, "a random model learns nothing in a few steps"
+    assert "not distinguishable from what is active" in printed
+    assert {path: path.stat().st_mtime_ns for path in made} == made, "what was trained is not trained again"
+    assert len(list(folder.rglob("*.safetensors"))) == 12
+    for seed in (0, 1):
+        assert (folder / f"seed-{seed}" / "reports" / "report.html").exists()
+    for arm in ("base", "warm start", "self-collected 1", "self-collected 2", "control"):
         assert arm in printed
-    assert printed.count("McNemar") == 4
-    assert (folder / "reports" / "held-out" / "evaluation.json").exists()
+    _, _, together = printed.partition("all seeds together")
+    assert "4 held-out questions" in together, "the seeds have different ones"
+    assert "control with supervisor of self-collected 2" in together
+    assert together.count("McNemar") == 6
+    assert "does not beat a control" in together
+    evaluation = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+    assert len(set(evaluation["questions"])) == 4
     with pytest.raises(InputError, match="another size"):
         run_demo(QUICK, folder, Console(file=StringIO()))
 
 
 @pytest.mark.parametrize("plan", [QUICK, STANDARD, FULL])
 def test_no_question_of_a_demo_is_used_twice(plan: Plan) -> None:
-    warm, own, held_out = choose_questions(plan)
-    assert (len(warm), len(own), len(held_out)) == (plan.warm_questions, plan.own_questions, plan.held_out)
-    texts = [normalise(question.question) for question in (*warm, *own, *held_out)]
-    assert len(set(texts)) == len(texts)
-    assert {question.split for question in (*warm, *own)} == {"train"}
-    assert {question.split for question in held_out} == {"test"}
+    tested: list[Question] = []
+    for seed in plan.seeds:
+        warm, rounds, held_out = choose_questions(plan, seed)
+        own = [question for questions in rounds for question in questions]
+        assert (len(warm), len(own), len(held_out)) == (plan.warm_questions, plan.own_questions, plan.held_out)
+        texts = [normalise(question.question) for question in (*warm, *own, *held_out)]
+        assert len(set(texts)) == len(texts)
+        assert {question.split for question in (*warm, *own)} == {"train"}
+        assert {question.split for question in held_out} == {"test"}
+        tested += held_out
+    assert len({question.id for question in tested}) == len(tested), "no two seeds share a held-out question"
     first = {"test-eiffel", "test-plywood", "test-dynasty"}
-    assert plan.kinds or first <= {question.id for question in held_out}
+    assert plan.kinds or first <= {question.id for question in tested}
 
 
 @pytest.mark.slow

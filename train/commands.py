@@ -29,7 +29,7 @@ from .dataset import PREFERENCES, preferences_file, write_datasets
 from .held_out import NEAR
 from .rules import ALL, RULES
 from .select import Selection
-from .side_by_side import train_side_by_side
+from .side_by_side import Training, train_side_by_side
 
 
 class _ListsRules(click.Command):
@@ -213,10 +213,11 @@ def _print_preferences(role: str, kind: str, rows: int, findings: list[Finding],
     "--track", type=click.Choice(["trackio", "wandb", "tensorboard"]), help="Send losses there as well [train.track]."
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="Roles trained side by side by --all [train.jobs].")
+@click.option("--version", type=click.IntRange(min=1), hidden=True, help="The version that the adapter gets.")
 @click.pass_context
 def train(
     context: click.Context, role: str | None, every: bool, dataset: Path | None, steps: int | None, method: str,
-    parent: str | None, prompt: str | None, track: str | None, jobs: int | None,
+    parent: str | None, prompt: str | None, track: str | None, jobs: int | None, version: int | None,
 ) -> None:  # fmt: skip
     """Train one LoRA adapter per role, from the base, on the selected rows.
 
@@ -235,11 +236,11 @@ def train(
         _train_preferences(workspace, role, dataset, steps, method, parent)
         return
     if role:
-        _train_one(workspace, role, dataset or workspace.dataset(role), steps, prompt)
+        _train_one(workspace, role, dataset or workspace.dataset(role), steps, prompt, version)
         return
     datasets = _datasets(workspace)
-    chosen_steps = dict.fromkeys(datasets, steps) if steps else {}
-    train_side_by_side(workspace, datasets, chosen_steps, jobs or workspace.config.train.jobs)
+    trainings = [Training(name, path, steps or 0) for name, path in datasets.items()]
+    train_side_by_side(workspace, trainings, jobs or workspace.config.train.jobs)
 
 
 def _check_options(
@@ -318,7 +319,9 @@ def _say(card: AdapterCard) -> None:
     )
 
 
-def _train_one(workspace: Workspace, role: str, dataset: Path, steps: int | None, prompt: str | None) -> None:
+def _train_one(
+    workspace: Workspace, role: str, dataset: Path, steps: int | None, prompt: str | None, version: int | None
+) -> None:
     config = _with_steps(workspace, steps)
     quiet()
     fingerprint = _hash(dataset)
@@ -334,8 +337,11 @@ def _train_one(workspace: Workspace, role: str, dataset: Path, steps: int | None
     from .adapter import is_main_process
     from .sft import Task, train_role
 
-    with workspace.lock(f"train-{role}") if is_main_process() else contextlib.nullcontext():
-        number = workspace.unfinished(role) or workspace.next_version(role)
+    lock = f"train-{role}@{version}" if version else f"train-{role}"
+    with workspace.lock(lock) if is_main_process() else contextlib.nullcontext():
+        number = version or workspace.unfinished(role) or workspace.next_version(role)
+        if version and workspace.adapter(f"{role}@{version}").exists():
+            raise InputError(f"{role}@{version} is there already, and adapters are not changed")
         task = Task(
             role=role, number=number, dataset=dataset, dataset_hash=fingerprint, prompt=mode, history=rows_card.history,
             target=workspace.adapter(f"{role}@{number}"),

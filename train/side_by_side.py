@@ -1,11 +1,12 @@
-"""Trains several roles, each in a process of its own, some of them at the same time."""
+"""Trains several adapters, each in a process of its own, some of them at the same time."""
 
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -15,32 +16,51 @@ from flywheel.errors import InfrastructureError
 from flywheel.workspace import Workspace, processors
 
 
-def train_side_by_side(workspace: Workspace, datasets: Mapping[str, Path], steps: Mapping[str, int], jobs: int) -> None:
-    """Train the roles in the order given, `jobs` at a time, each with its share of the CPUs.
+@dataclass(frozen=True)
+class Training:
+    """One adapter to train."""
+
+    role: str
+    dataset: Path
+    steps: int = 0
+    """Optimiser steps; 0 lets the settings decide."""
+    version: int = 0
+    """Which the adapter gets; 0 takes the role's next. Two trainings of one role need theirs said."""
+
+    @property
+    def arguments(self) -> list[str]:
+        """Of `flywheel`."""
+        chosen = [(f"--{name}", str(value)) for name in ("steps", "version") if (value := getattr(self, name))]
+        return [
+            "train",
+            "--role",
+            self.role,
+            "--dataset",
+            str(self.dataset),
+            *(part for pair in chosen for part in pair),
+        ]
+
+
+def train_side_by_side(workspace: Workspace, trainings: Sequence[Training], jobs: int) -> None:
+    """Train in the order given, `jobs` at a time, each with its share of the CPUs.
 
     On a CPU two single-threaded trainings together are faster than one with two threads.
-
-    Args:
-        steps: optimiser steps by role, where they are not to follow from the settings.
 
     Raises:
         InfrastructureError: when a training fails; its own words have been printed before.
     """
     resolve_folder(workspace.config.engine.model)  # a GGUF file is converted here once, and not by each of them
-    jobs = min(jobs, len(datasets))
+    jobs = min(jobs, len(trainings))
     threads = max(1, processors() // jobs)
     printing = threading.Lock()
     children: list[subprocess.Popen[str]] = []
 
-    def run(role: str) -> int:
+    def run(training: Training) -> int:
         command = [sys.executable, "-m", "flywheel", "-w", str(workspace.folder)]
         for override in (*workspace.overrides, f"engine.threads={threads}"):
             command += ["-o", override]
-        command += ["train", "--role", role, "--dataset", str(datasets[role])]
-        if role in steps:
-            command += ["--steps", str(steps[role])]
         child = subprocess.Popen(
-            command, env=os.environ | {"OMP_NUM_THREADS": str(threads)}, stdin=subprocess.DEVNULL,
+            command + training.arguments, env=os.environ | {"OMP_NUM_THREADS": str(threads)}, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         children.append(child)
@@ -52,11 +72,11 @@ def train_side_by_side(workspace: Workspace, datasets: Mapping[str, Path], steps
 
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            codes = dict(zip(datasets, pool.map(run, datasets), strict=True))
+            codes = list(pool.map(run, trainings))
         except BaseException:
             for child in children:
                 child.terminate()
             pool.shutdown(cancel_futures=True)
             raise
-    if failed := [role for role, code in codes.items() if code]:
+    if failed := [training.role for training, code in zip(trainings, codes, strict=True) if code]:
         raise InfrastructureError(f"training failed for {', '.join(failed)}; the reason stands above")
