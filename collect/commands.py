@@ -67,7 +67,7 @@ from .tree import run_tree
     default="",
     metavar="[KIND[:MODEL]]",
     help="Let another engine, such as a bigger model's, play instead; its calls are marked. Without a value it is the "
-    "scripted teacher, for questions that carry evidence.",
+    "scripted teacher, for questions with evidence: the embedded ones, or 2WikiMultihopQA's with its fact triples.",
 )
 @click.option(
     "--teacher-role",
@@ -120,7 +120,10 @@ def collect(
     if new and context.get_parameter_source("round_number") is not ParameterSource.DEFAULT:
         raise InputError("--new chooses the round; leave --round away")
     workspace = open_workspace(context)
-    chosen = read_questions(questions, split, limit or 0, shuffle, parse_names(names))
+    asked = read_questions(questions, split, limit or 0, shuffle, parse_names(names))
+    chosen = teaching.able(asked)
+    if len(chosen) < len(asked):
+        click.echo(f"{len(asked) - len(chosen)} questions have no evidence for the teacher and are left out", err=True)
     configured = workspace.config
     change = {"concurrency": concurrency, "grader": grader}
     changed = configured.collect.model_copy(update={name: value for name, value in change.items() if value})

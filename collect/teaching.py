@@ -53,17 +53,28 @@ class Teaching:
             return ""
         return "teacher" if self.whole and self.engine == SCRIPTED else f"{self.engine} for {', '.join(self.names())}"
 
+    def able(self, questions: Sequence[Question]) -> list[Question]:
+        """The questions that it can play; a scripted teacher only knows what comes as evidence with a question.
+
+        Raises:
+            InputError: when there is none.
+        """
+        if self.engine != SCRIPTED:
+            return list(questions)
+        able = [question for question in questions if question.evidence]
+        if not able:
+            raise InputError(f"--teacher needs questions with evidence, and {questions[0].id} has none")
+        return able
+
     def open(self, config: EngineConfig, adapters: Mapping[str, Path], questions: Sequence[Question]) -> Engine:
         """Open the engine, with the teacher in it.
 
         Raises:
-            InputError: when the scripted teacher lacks evidence, or an engine cannot be opened.
+            InputError: when an engine cannot be opened.
         """
         if not self.engine:
             return open_engine(config, adapters)
         if self.engine == SCRIPTED:
-            if bare := next((question for question in questions if not question.evidence), None):
-                raise InputError(f"--teacher needs questions with evidence, and {bare.id} has none")
             teacher: Engine = teacher_engine(questions)
         else:
             teacher = open_engine(engine_config(config, self.engine))

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from flywheel.errors import InputError, explain
+from flywheel.evidence import from_triples
 from flywheel.files import sha256
 from flywheel.records import Question
 from flywheel.rows import read_rows, supporting
@@ -70,6 +71,7 @@ def _question(row: dict[str, Any], place: str, names: Mapping[str, str]) -> Ques
         if not isinstance(known.get(name), str) or not known[name].strip():
             raise InputError(f"{place}: a question needs a text in the field {name!r}")
     known["supporting"] = supporting(row)
+    known = from_triples(row.get("evidences"), known["supporting"], known["answer"]) | known
     # a question without an id is known by what it says, in whatever file and line it stands
     known.setdefault("id", f"q-{sha256(known['question'], known['answer'])[:12]}")
     try:

@@ -30,7 +30,7 @@ class Message(Record):
 
 
 class Evidence(Record):
-    """One fact that a question needs; known for the embedded encyclopedia, where a scripted teacher uses it."""
+    """One fact that a question needs, for a scripted teacher; known for the embedded questions and 2WikiMultihopQA's."""
 
     page: str
     relation: str

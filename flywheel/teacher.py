@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from flywheel.engines.base import CompletionRequest
 from flywheel.engines.scripted import ScriptedEngine
+from flywheel.evidence import bare_title, chains, number
 from flywheel.records import Evidence, Message, Question
 
 
@@ -52,19 +53,20 @@ _LAST_STEP = {"difference": "subtract", "smaller": "compare", "larger": "compare
 
 
 def _conclude(question: Question) -> str:
-    first, last = question.evidence[0], question.evidence[-1]
+    found = chains(question.evidence)
+    first, last = found[0][-1].value, found[-1][-1].value
+    left, right = number(first), number(last)
     match question.operation:
         case "difference":
-            return _step("Next: subtract.", f"final_answer(abs({first.value} - {last.value}))")
+            return _step("Next: subtract.", f"final_answer(abs({left} - {right}))")
         case "smaller" | "larger":
             sign = "<" if question.operation == "smaller" else ">"
-            choice = f"{_quote(first.page)} if {first.value} {sign} {last.value} else {_quote(last.page)}"
-            return _step("Next: compare.", f"final_answer({choice})")
+            names = [_quote(bare_title(chain[0].page)) for chain in found]
+            return _step("Next: compare.", f"final_answer({names[0]} if {left} {sign} {right} else {names[-1]})")
         case "same":
-            choice = f'"yes" if {_quote(first.value)} == {_quote(last.value)} else "no"'
-            return _step("Next: compare.", f"final_answer({choice})")
+            return _step("Next: compare.", f'final_answer("yes" if {_quote(first)} == {_quote(last)} else "no")')
         case "less":
-            return _step("Next: compare.", f'final_answer("yes" if {first.value} < {last.value} else "no")')
+            return _step("Next: compare.", f'final_answer("yes" if {left} < {right} else "no")')
         case _:
             return _step("Next: answer.", f"final_answer({_quote(question.answer)})")
 
