@@ -30,7 +30,7 @@ class Message(Record):
 
 
 class Evidence(Record):
-    """One fact that a question needs, for a scripted teacher; known for the embedded questions and 2WikiMultihopQA's."""
+    """A fact that a question needs, known for the embedded questions and 2WikiMultihopQA's: for a scripted teacher."""
 
     page: str
     relation: str
