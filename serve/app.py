@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -23,11 +25,12 @@ def create_app(gateway: Gateway, token: str = "", request_bytes: int = 8 << 20) 
         request_bytes: largest body that is read.
     """
     app = FastAPI(title="Flywheel", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    app.add_middleware(Guard, token=token, most=request_bytes)
+    refused = gateway.metrics.refused
+    app.add_middleware(Guard, token=token, most=request_bytes, refused=lambda status: refused("", status))
     app.include_router(_completions(gateway))
     app.include_router(_information(gateway))
-    app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]  # starlette's type is narrow
-    app.add_exception_handler(HTTPException, _refused)  # type: ignore[arg-type]
+    app.add_exception_handler(RequestValidationError, _counted(_invalid, gateway))
+    app.add_exception_handler(HTTPException, _counted(_refused, gateway))
     app.add_exception_handler(404, _unknown_path)
     app.add_exception_handler(405, _wrong_method)
     return app
@@ -76,6 +79,19 @@ def _information(gateway: Gateway) -> APIRouter:
             return failure(problem)
 
     return router
+
+
+def _counted(
+    handler: Callable[[Request, Any], Awaitable[Response]], gateway: Gateway
+) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """A handler whose answers stand in the metrics: what never reached a role."""
+
+    async def counted(request: Request, problem: Exception) -> Response:
+        response = await handler(request, problem)
+        gateway.metrics.refused("", response.status_code)
+        return response
+
+    return counted
 
 
 async def _invalid(request: Request, problem: RequestValidationError) -> Response:

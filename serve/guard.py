@@ -20,10 +20,12 @@ class Guard:
     Args:
         token: what clients must send; an empty one lets everybody in. `/health` is open to all.
         most: bytes of the largest body.
+        refused: told the status of every request that does not come in.
     """
 
-    def __init__(self, app: App, token: str, most: int) -> None:
+    def __init__(self, app: App, token: str, most: int, refused: Callable[[int], None]) -> None:
         self._app = app
+        self._refused = refused
         self._expected = token.encode()
         self._most = most
 
@@ -35,9 +37,11 @@ class Guard:
         headers = dict(scope["headers"])
         announced = headers.get(b"content-length", b"0")
         if not self._may_enter(scope["path"], headers.get(b"authorization", b"")):
+            self._refused(401)
             text, reply = "the bearer token is missing or wrong", {"WWW-Authenticate": "Bearer"}
             await error(401, text, "invalid_api_key", headers=reply)(scope, receive, send)
         elif announced.isdigit() and int(announced) > self._most:
+            self._refused(413)
             await error(413, self._too_large, "invalid_request")(scope, receive, send)
         else:
             await self._app(scope, self._counting(receive), send)

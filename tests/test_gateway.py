@@ -215,6 +215,10 @@ def test_requests_have_a_size(gateway: Callable[..., str]) -> None:
     reply = httpx.post(f"{url}/chat/completions", content=parts, headers={"Content-Type": "application/json"})
     assert reply.status_code == 413
     assert "more than 2000 bytes" in reply.json()["error"]["message"]
+    assert httpx.post(f"{url}/chat/completions", content="no json").status_code == 400
+    counted = _metrics(url)
+    assert counted['flywheel_requests_total{role="unknown",status="413"}'] == 2
+    assert counted['flywheel_requests_total{role="unknown",status="400"}'] == 1
 
 
 def test_a_token_is_asked_for_before_anything_is_read(gateway: Callable[..., str]) -> None:
@@ -223,6 +227,8 @@ def test_a_token_is_asked_for_before_anything_is_read(gateway: Callable[..., str
     assert (reply.status_code, reply.headers["WWW-Authenticate"]) == (401, "Bearer")
     assert httpx.get(url.removesuffix("/v1") + "/metrics").status_code == 401
     assert httpx.post(url.removesuffix("/v1") + "/admin/reload").status_code == 401
+    counted = httpx.get(url.removesuffix("/v1") + "/metrics", headers={"Authorization": "Bearer secret"}).text
+    assert 'flywheel_requests_total{role="unknown",status="401"} 3.0' in counted
 
 
 class _Slow(ScriptedEngine):
