@@ -56,6 +56,7 @@ def test_the_wheel_turns(qwen2: Path, make_workspace: Callable[..., Workspace]) 
     assert re.search(r"kept \d+ of \d+ calls", flywheel(*at, "select"))
     trained = flywheel(*at, "train", "--all", "--jobs", 2, "--steps", 2)
     assert all(f"{role}@1: " in trained for role in ROLES)
+    assert "is there already" in flywheel(*at, "train", "--role", "page_search", "--version", 1, code=2)
     assert "active: supervisor@1, wiki_search@1" in flywheel(*at, "promote", "--force", "--why", "to begin with")
     refused = flywheel(*at, "-o", "team.history=summarised", "collect", *questions, "--new", code=2)
     assert "supervisor@1 was trained with team.history=full, and here it is summarised" in refused
