@@ -5,6 +5,7 @@ import importlib.util
 import json
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -95,18 +96,24 @@ def select(
 
 def print_selection(selection: Selection, console: Console) -> None:
     """The funnel as a table, without rules that dropped nothing."""
-    table = Table(title=selection.summary(), box=SIMPLE_HEAD)
-    table.add_column("role", no_wrap=True)
-    rules = [rule for rule in RULES if any(selection.dropped[role, rule] for role in selection.calls)]
-    for column in ("calls", *rules, "rows", "effective"):
-        table.add_column(column.replace("_", " "), justify="right")
-    effective = selection.effective
-    for role, calls in selection.calls.items():
-        drops = [str(selection.dropped[role, rule]) for rule in rules]
-        table.add_row(role, str(calls), *drops, str(selection.kept[role]), f"{effective.get(role, 0):.0f}")
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("", no_wrap=True)
+    for role in selection.calls:
+        table.add_column(role, justify="right", no_wrap=True)
+    table.add_column("")
+
+    def add(name: str, counts: Mapping[str, float], reason: str = "") -> None:
+        table.add_row(name, *(f"{counts.get(role, 0):,.0f}" for role in selection.calls), reason)
+
+    add("calls", selection.calls)
+    for rule in RULES.values():
+        dropped = {role: selection.dropped[role, rule.name] for role in selection.calls}
+        if any(dropped.values()):
+            add(rule.name.replace("_", " "), dropped, rule.reason)
+    add("rows", selection.kept)
+    add("effective", selection.effective, "what as many rows of equal weight would be worth")
+    console.print(selection.summary(), highlight=False)
     console.print(table)
-    for rule in rules:
-        console.print(f"  {rule.replace('_', ' ')}: {RULES[rule].reason}")
     kinds = ", ".join(f"{count} {kind}" for kind, count in selection.kinds.most_common())
     console.print(f"correct rollouts by kind of question: {kinds}", markup=False)
     if salvaged := sum(row.salvaged for rows in selection.examples.values() for row in rows):

@@ -29,10 +29,10 @@ def print_evaluation(evaluation: Evaluation, console: Console, level: float = 0.
 
 def print_roles(arm: ArmResult, console: Console) -> None:
     """How each role of a team went about its work, and where its failures began."""
-    table = Table(title=f"roles of {arm.name}", box=SIMPLE_HEAD)
-    table.add_column("role")
+    table = Table(title=f"roles of {arm.name}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("role", no_wrap=True)
     for column in ("runs", "steps", "no code", "failed", "repeated", "report used", "tokens", "seconds"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", min_width=max(map(len, column.split())))
     for role, health in arm.roles.items():
         table.add_row(
             role, str(health.runs), f"{health.steps:.1f}", f"{health.without_code:.0%}", f"{health.failed:.0%}",
