@@ -1,5 +1,6 @@
 """Which agent runs deserve the credit of a right answer, and which deserve some although the answer was wrong."""
 
+import ast
 import re
 from collections.abc import Iterable
 
@@ -28,9 +29,12 @@ def grounded(run: AgentRun) -> bool:
     """Whether the report says nothing that the run has not seen: no number and no name from memory.
 
     Numbers may be computed: if the last step's code has arithmetic or a comparison in it, its own numbers must have
-    been seen. `Yes`, `no`, and a report that nothing was found claim nothing.
+    been seen. So must values that code compares with one another: a right choice between two made-up numbers is luck.
+    `Yes`, `no`, and a report that nothing was found claim nothing.
     """
     seen = {word.stem for text in _evidence(run) for word in words(text)}
+    if any(word.stem not in seen for call in run.calls for word in _compared(call.code or "")):
+        return False
     claims = [word for word in _claims(run.report) if word.form not in ("yes", "no")]
     missing = [word for word in claims if word.stem not in seen]
     code = run.calls[-1].code if run.calls else None
@@ -44,6 +48,19 @@ def grounded(run: AgentRun) -> bool:
     if any(word.form in HEDGES for word in words(run.report)):
         return True
     return len(missing) <= (1 - _COVERED) * len(claims)
+
+
+def _compared(code: str) -> Iterable[Word]:
+    """Words of literal values that are compared with literal values, such as both years of `1889 < 1931`."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            if all(isinstance(side, ast.Constant) and isinstance(side.value, int | float | str) for side in sides):
+                yield from (word for side in sides for word in words(str(side.value)))  # type: ignore[attr-defined]
 
 
 def _evidence(run: AgentRun) -> Iterable[str]:

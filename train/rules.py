@@ -26,7 +26,9 @@ ALL = (
     Rule("over_quota", "the question has select.max_per_question correct rollouts already"),
     Rule("run_not_finished", "the agent run was cut at its step limit, stopped for repetition, or outgrew the context"),
     Rule("report_unused", "the caller never saw the report of this agent run"),
-    Rule("ungrounded", "the report names something that stood in no observation: an answer from memory"),
+    Rule(
+        "ungrounded", "the report, or a comparison in the code, has something that stood in no observation: from memory"
+    ),
     Rule("run_unparsed", "the agent run has a step without code"),
     Rule("step_failed", "the code of the step failed, or the run was stopped for it; later steps may mend it"),
     Rule("step_repeated", "the step repeats an earlier one of its run"),
