@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from flywheel.cli import flywheel as group
 from flywheel.errors import DataError, FlywheelError, InputError
-from flywheel.evaluation.arms import parse_team, swaps
+from flywheel.evaluation.arms import Arm, compare_arms, parse_team, swaps
 from flywheel.evaluation.held_out import freeze
 from flywheel.evaluation.origins import find_origin
 from flywheel.evaluation.results import Evaluation, compare
@@ -20,7 +20,7 @@ from flywheel.questions import read_questions
 from flywheel.records import AgentRun, Question, Rollout, Support
 from flywheel.registry import GateRefused, Registry
 from flywheel.statistics import detectable_difference, mcnemar_exact
-from flywheel.workspace import ROLES, Workspace, read_card
+from flywheel.workspace import ROLES, Workspace
 
 from .adapters import make_adapter
 
@@ -183,20 +183,21 @@ def test_evaluate_freezes_its_questions_and_compares_teams(workspace: Workspace)
     assert "none of base" in run(*at, "--team", "pilot@1", code=2)
 
 
-def _evaluate(workspace: Workspace, name: str, rights: dict[tuple[str, ...], str], created: str = "2026") -> None:
+def _evaluate(
+    workspace: Workspace, name: str, rights: dict[tuple[str, ...], str], created: str = "2026",
+    questions: list[Question] | None = None,
+) -> None:  # fmt: skip
     """Write a report in which each team (its versions) had the questions marked 1 right."""
-    questions = read_questions("embedded", "test", len(next(iter(rights.values()))))
+    questions = questions or read_questions("embedded", "test", len(next(iter(rights.values()))))
     if not workspace.held_out.exists():
         freeze(workspace, questions)
-    results, versions = {}, {}
+    results, arms = {}, []
     for team, right in rights.items():
         label = " ".join(team) or "base"
-        versions[label] = {name.partition("@")[0]: name for name in team}
+        versions = {name.partition("@")[0]: name for name in team}
+        arms.append(Arm(label, workspace.config, versions=versions).weighed(workspace))
         results[label] = [_rollout(question, mark == "1") for question, mark in zip(questions, right, strict=True)]
-    weights = {
-        version: read_card(workspace.adapter(version)).weights_hash for team in rights for version in team
-    }  # fmt: skip
-    evaluation = compare(results, [], created, versions, weights)
+    evaluation = compare_arms(arms, results, [], created)
     write_text(workspace.reports / name / "evaluation.json", evaluation.as_json())
 
 
@@ -278,10 +279,109 @@ def test_an_active_adapter_that_was_changed_is_not_used(workspace: Workspace, qw
     assert "supervisor@1" in Registry(workspace).broken()
     make_adapter(workspace.folder / "adapters", llama, "wiki_search", 2, 1)
     with pytest.raises(DataError, match="was trained on"):
-        Registry(workspace).force({"wiki_search": "wiki_search@2"}, "x")
-    with (workspace.folder / "adapters" / "ledger.jsonl").open("a") as file:
-        file.write('{"time": 1}\n')
-    assert "ledger.jsonl:2 is damaged" in run(*at, "adapters", code=3)
+        Registry(workspace).force({"wiki_search": "wiki_search@2", "supervisor": "supervisor@1"}, "x")
+
+
+def test_other_weights_become_active_by_no_other_way(workspace: Workspace, qwen2: Path) -> None:
+    """Neither by a rollback to them, nor by a promotion or pruning beside them, nor by an evaluation."""
+    at, adapters = ("-w", workspace.folder), workspace.folder / "adapters"
+    run(*at, "promote", "supervisor", "--force", "--why", "x")
+    make_adapter(adapters, qwen2, "supervisor", 2, 5)
+    make_adapter(adapters, qwen2, "supervisor", 3, 6)
+    run(*at, "promote", "supervisor@2", "--force", "--why", "y")
+    shutil.rmtree(workspace.adapter("supervisor@2"))
+    make_adapter(adapters, qwen2, "supervisor", 2, 99)
+    assert "is not what was promoted" in run(*at, "promote", "wiki_search", "--force", "--why", "z", code=3)
+    questions = ("--questions", "embedded", "--limit", 2)
+    assert "is not what was promoted" in run(*at, "evaluate", *questions, "--team", "active", code=3)
+    run(*at, "adapters", "--prune", 1)
+    assert "supervisor@2" in Registry(workspace).broken()
+    assert "active, unusable" in run(*at, "adapters")
+    run(*at, "promote", "supervisor@3", "--force", "--why", "mended")
+    assert "supervisor@1 (rolled back by hand; passed over supervisor@2" in run(*at, "rollback")
+    assert "nothing to go back" in run(*at, "rollback") or Registry(workspace).active() == {}
+
+
+def test_what_is_gone_does_not_block_the_way_back(workspace: Workspace) -> None:
+    at = ("-w", workspace.folder)
+    run(*at, "promote", "supervisor", "--force", "--why", "x")
+    shutil.rmtree(workspace.adapter("supervisor@1"))
+    assert "go back with: flywheel rollback" in run(*at, "ask", "Who?", code=3)
+    assert "active, unusable" in run(*at, "adapters")
+    assert "go back with" in run(*at, "evaluate", "--questions", "embedded", "--limit", 2, "--team", "active", code=3)
+    assert "the base plays every role" in run(*at, "rollback")
+    run(*at, "promote", "wiki_search", "--force", "--why", "x")
+    (workspace.adapter("page_search@1") / "adapter_model.safetensors").write_bytes(b"x")
+    assert "candidate, unusable" in run(*at, "adapters")
+
+
+def test_a_ledger_that_was_cut_off_goes_on(workspace: Workspace) -> None:
+    at, ledger = ("-w", workspace.folder), workspace.folder / "adapters" / "ledger.jsonl"
+    run(*at, "promote", "supervisor", "--force", "--why", "x")
+    with ledger.open("a") as file:
+        file.write('{"time": "2026-01-01T00:00:00Z", "wh')
+    assert Registry(workspace).active() == {"supervisor": "supervisor@1"}
+    run(*at, "promote", "wiki_search", "--force", "--why", "y")
+    assert len(ledger.read_text().splitlines()) == len(Registry(workspace).entries) == 2
+    ledger.write_bytes(ledger.read_bytes()[:-1])
+    run(*at, "promote", "page_search", "--force", "--why", "z")
+    assert len(Registry(workspace).entries) == 3
+    ledger.write_text('{"time": 1}\n' + ledger.read_text())
+    assert "ledger.jsonl:1 is damaged" in run(*at, "adapters", code=3)
+
+
+def test_an_evaluation_under_other_settings_proves_nothing(workspace: Workspace) -> None:
+    _evaluate(workspace, "better", {(): "0000000000", ALL: "1111111000"})
+    at = ("-w", workspace.folder)
+    shorter = ("-o", "engine.max_tokens=5")
+    assert "better does, but with another engine.max_tokens" in run(*at, *shorter, "promote", code=3)
+    assert "with another team.prompt" in run(*at, "-o", "team.prompt=full", "promote", code=3)
+    assert "right alone 7 against 0); for the release)" in run(*at, "promote", "--why", "for the release")
+    run(*at, "rollback")
+    card = workspace.adapter("supervisor@1") / "card.json"
+    card.write_text(card.read_text().replace('"compact"', '"full"'))
+    with pytest.raises(GateRefused):
+        Registry(workspace).promote({role: f"{role}@1" for role in ROLES})
+
+
+def test_questions_that_were_trained_on_prove_nothing(workspace: Workspace) -> None:
+    at = ("-w", workspace.folder)
+    run(*at, "collect", "--questions", "embedded", "--limit", 6, "--teacher", "--round", 0)
+    questions = read_questions("embedded", "train", 10)
+    renamed = [question.model_copy(update={"id": f"x{question.id}", "split": "test"}) for question in questions]
+    freeze(workspace, renamed)
+    _evaluate(workspace, "better", {(): "0000000000", ALL: "1111111000"}, questions=renamed)
+    assert "6 held-out questions were trained on" in run(*at, "promote", code=3)
+    path = workspace.folder / "again.jsonl"
+    path.write_text("".join(question.model_dump_json() + "\n" for question in renamed[:1]))
+    assert "they are no proof" in run(*at, "evaluate", "--questions", path, "--freeze", "--name", "leak")
+
+
+def test_results_are_not_taken_for_those_of_others(workspace: Workspace, qwen2: Path, tmp_path: Path) -> None:
+    """Neither of other weights, settings, questions nor golds under the same names."""
+    at = ("-w", workspace.folder)
+    row = {"id": "one", "question": "Who wrote it?", "answer": "Bob", "split": "test"}
+    path, other = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    other.write_text(json.dumps(row | {"answer": "Ann"}) + "\n")
+    teams = ("--team", "base", "--team", "candidate")
+    run(*at, "evaluate", "--questions", path, *teams, "--name", "one")
+    assert "an evaluation on other questions" in run(
+        *at, "evaluate", "--questions", other, *teams, "--name", "one", code=2
+    )
+    (workspace.reports / "one" / "evaluation.json").unlink()
+    assert "holds results on another question 'one'" in run(
+        *at, "evaluate", "--questions", other, *teams, "--name", "one", code=2
+    )
+    for change in ("engine.max_tokens=5", "engine.context=700", "collect.seed=3"):
+        refused = run(*at, "-o", change, "evaluate", "--questions", path, *teams, "--name", "one", code=2)
+        assert "other adapters or settings" in refused
+    shutil.rmtree(workspace.adapter("supervisor@1"))
+    make_adapter(workspace.folder / "adapters", qwen2, "supervisor", 1, 99)
+    assert "other adapters or settings" in run(*at, "evaluate", *teams, "--name", "one", code=2)
+    before = set(workspace.reports.glob("evaluation-*"))
+    run(*at, "evaluate", *teams)
+    assert len(set(workspace.reports.glob("evaluation-*")) - before) == 1
 
 
 def test_candidates_are_not_used_unless_named(workspace: Workspace) -> None:

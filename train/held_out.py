@@ -47,9 +47,13 @@ class HeldOut:
         self._known.append((names, content))
 
     def __contains__(self, question: Question) -> bool:
-        if question.id in self._ids or normalise(question.question) in self._texts:
+        return self.holds(question.id, question.question)
+
+    def holds(self, id: str, text: str) -> bool:
+        """Whether a question is one of them."""
+        if id in self._ids or normalise(text) in self._texts:
             return True
-        names, content = _signature(question.question)
+        names, content = _signature(text)
         shared = Counter(place for word in content for place in self._with.get(word, ()))
         return any(_near(names, content, *self._known[place]) for place in shared)
 

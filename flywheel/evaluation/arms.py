@@ -1,20 +1,23 @@
 """The teams of an evaluation, and their rollouts on the same questions with the same seeds."""
 
+import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from flywheel.config import Config
 from flywheel.engines import Engine
-from flywheel.errors import InfrastructureError, InputError
+from flywheel.errors import DataError, InfrastructureError, InputError
 from flywheel.files import now, sha256, write_text
 from flywheel.records import BASE, Prompt, Question, Rollout
 from flywheel.stages import stage
 from flywheel.store import RolloutFilter, TraceStore
-from flywheel.workspace import ROLES, Workspace, read_card
+from flywheel.workspace import ROLES, Workspace, read_card, read_record
 
-from .results import Evaluation, compare
+from .results import Evaluation, compare, hash_questions
+from .settings import all_settings, compared_settings
 
 ACTIVE, CANDIDATE = "active", "candidate"
 
@@ -31,16 +34,20 @@ class Arm:
     """`role@version` by role; a role that is missing is played by the base."""
     prompts: dict[str, Prompt] = field(default_factory=dict)
     """Which prompt a role gets, where not the team's."""
+    weights: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of each version's weights."""
 
     def digest(self) -> str:
         """Fingerprint of everything that decides what the team answers."""
-        return sha256(
-            self.config.digest("team", "source"),
-            self.config.engine.model,
-            self.model,
-            str(self.versions),
-            str({role: prompt for role, prompt in self.prompts.items() if prompt != self.config.team.prompt} or ""),
-        )
+        others = {role: prompt for role, prompt in self.prompts.items() if prompt != self.config.team.prompt}
+        return sha256(json.dumps(
+            [all_settings(self.config), self.model, self.versions, self.weights, others], sort_keys=True
+        ))  # fmt: skip
+
+    def weighed(self, workspace: Workspace) -> "Arm":
+        """The same with the hashes of its versions' weights."""
+        weights = {name: read_card(workspace.adapter(name)).weights_hash for name in self.versions.values()}
+        return replace(self, weights=weights)
 
 
 def parse_team(text: str, active: Mapping[str, str], candidate: Mapping[str, str]) -> dict[str, str]:
@@ -92,7 +99,13 @@ def run_arm(arm: Arm, questions: Sequence[Question], engine: Engine, folder: Pat
     versions = {role.name: arm.versions.get(role.name, BASE) for role in stage("collect.team").WIKIPEDIA.roles}
     with TraceStore(arm_store(folder, arm.name)) as store:
         if (store.meta("arm") or arm.digest()) != arm.digest():
-            raise InputError(f"{folder} holds results of other adapters or settings; choose another name for these")
+            raise InputError(f"{folder} holds results of other adapters or settings; choose another --name for these")
+        asked = {question.id: question for question in questions}
+        for done in store.rollouts(RolloutFilter(round=0)):
+            if done.question.id in asked and done.question != asked[done.question.id]:
+                raise InputError(
+                    f"{folder} holds results on another question {done.question.id!r}; choose another --name for these"
+                )
         store.set_meta("arm", arm.digest())
         summary = stage("collect.collector").collect(
             questions, arm.config, engine, store, cache, round=0, samples=1, temperature=0.0, model=arm.model,
@@ -115,14 +128,33 @@ def evaluate_arms(
     Args:
         engine: one that serves the adapters of all teams.
         pairs: names of the teams that are tested against each other.
+
+    Raises:
+        InfrastructureError: when rollouts failed; the same call tries them again.
+        InputError: when the report holds results of other teams, settings or questions.
     """
     folder = workspace.reports / name
+    with suppress(DataError):
+        found = read_record(folder / "evaluation.json", Evaluation)
+        if found.questions_hash != hash_questions(questions):
+            raise InputError(f"{folder} is an evaluation on other questions; choose another --name for this one")
+    arms = [arm.weighed(workspace) for arm in arms]
     results = {arm.name: run_arm(arm, questions, engine, folder, workspace.cache) for arm in arms}
-    played = {version for arm in arms for version in arm.versions.values()}
-    weights = {version: read_card(workspace.adapter(version)).weights_hash for version in played}
-    evaluation = compare(results, pairs, now(), {arm.name: arm.versions for arm in arms}, weights)
+    evaluation = compare_arms(arms, results, pairs, now())
     write_text(folder / "evaluation.json", evaluation.as_json())
     return evaluation, results
+
+
+def compare_arms(
+    arms: Sequence[Arm], results: Mapping[str, Sequence[Rollout]], pairs: Iterable[tuple[str, str]], created: str
+) -> Evaluation:
+    """Summarise and test, and say who played with which settings: what a promotion goes by."""
+    found = compare(results, pairs, created)
+    played = [
+        result.model_copy(update={"versions": arm.versions, "weights": arm.weights, "prompts": arm.prompts})
+        for arm, result in zip(arms, found.arms, strict=True)
+    ]
+    return found.model_copy(update={"arms": tuple(played), "settings": compared_settings(arms[0].config)})
 
 
 def arm_store(folder: Path, name: str) -> Path:

@@ -12,8 +12,9 @@ from rich.table import Table
 
 from flywheel.config import Config
 from flywheel.engines import open_engine
-from flywheel.errors import InputError
+from flywheel.errors import DataError, InputError
 from flywheel.files import sha256
+from flywheel.ledger import Entry
 from flywheel.options import (
     engine_config,
     engine_option,
@@ -26,12 +27,12 @@ from flywheel.options import (
 )
 from flywheel.questions import parse_names, read_questions
 from flywheel.records import BASE, AdapterCard, Question
-from flywheel.registry import Entry, Registry, evaluations
+from flywheel.registry import Registry, evaluations
 from flywheel.statistics import detectable_difference
 from flywheel.workspace import Workspace, read_card
 
 from .arms import ACTIVE, CANDIDATE, Arm, arm_store, evaluate_arms, parse_team, swaps
-from .held_out import freeze, frozen_questions
+from .held_out import freeze, frozen_questions, trained_on
 from .results import Evaluation, hash_questions
 from .tables import percent, print_evaluation, print_roles
 
@@ -69,15 +70,15 @@ def evaluate(
             "source": source_config(configured.source, source, offline, questions or str(workspace.held_out)),
         }
     )
-    arms = choose_arms(workspace, config, teams, matrix)
+    arms = [arm.weighed(workspace) for arm in choose_arms(workspace, config, teams, matrix)]
     name = name or f"evaluation-{sha256(hash_questions(chosen), *(arm.digest() for arm in arms))[:8]}"
-    if not re.fullmatch(r"[\w.-]*\w", name):
-        raise InputError(f"--name {name!r}: use letters, digits, dots and dashes")
+    if not re.fullmatch(r"[\w.-]{0,99}\w", name) or (workspace.reports / name).is_file():
+        raise InputError(f"--name {name!r}: use at most 100 letters, digits, dots and dashes, and no file's name")
     click.echo(_power(len(chosen)), err=True)
     needed = dict.fromkeys(version for arm in arms for version in arm.versions.values())
     opened = open_engine(config.engine, workspace.adapters(tuple(needed)) if needed else {})
     try:
-        evaluation, _ = evaluate_arms(workspace, arms, chosen, opened, name, _pairs([arm.name for arm in arms]))
+        evaluation, _ = evaluate_arms(workspace, arms, chosen, opened, name, _pairs(arms, matrix))
     finally:
         opened.close()
     console = Console()
@@ -96,8 +97,12 @@ def _questions(
     """The questions asked for, or the frozen ones; the first ones are frozen."""
     frozen = frozen_questions(workspace)
     if path is None:
+        if refreeze or shuffle is not None or names:
+            raise InputError("--freeze, --shuffle and --map go with --questions")
         if not frozen:
             raise InputError("no held-out questions are frozen here yet: name them with --questions FILE")
+        if limit and limit < len(frozen):
+            click.echo("warning: a part of the held-out questions shows, but does not promote", err=True)
         return frozen[:limit] if limit else frozen
     chosen = read_questions(path, split, limit or 0, shuffle, parse_names(names))
     if trained := [question for question in chosen if question.split == "train"]:
@@ -107,6 +112,11 @@ def _questions(
         click.echo(f"{len(chosen)} questions are frozen as the held-out ones of this workspace", err=True)
     elif hash_questions(chosen) != hash_questions(frozen):
         click.echo("warning: these are not the frozen held-out questions; they show, but do not promote", err=True)
+    if leaked := trained_on(workspace, [name for name, _ in workspace.adapters().items()]):
+        click.echo(
+            f"warning: {len(leaked)} of the held-out questions were trained on, such as {leaked[0]}: they are no proof",
+            err=True,
+        )  # fmt: skip
     return chosen
 
 
@@ -128,6 +138,7 @@ def choose_arms(workspace: Workspace, config: Config, teams: Sequence[str], matr
         named |= swaps(active, last)
     arms: dict[tuple[str, ...], Arm] = {}
     for team, versions in named.items():
+        registry.refuse_broken(versions.values())
         cards = team_cards(config, workspace.adapters(tuple(versions.values())) if versions else {})
         prompts = {card.role: card.prompt for card in cards}
         arm = Arm(team, config, model="" if versions else BASE, versions=versions, prompts=prompts)
@@ -135,12 +146,16 @@ def choose_arms(workspace: Workspace, config: Config, teams: Sequence[str], matr
     return list(arms.values())
 
 
-def _pairs(names: list[str]) -> list[tuple[str, str]]:
-    """What is tested: the first team against each, what is active against the candidate, the candidate's swaps."""
+def _pairs(arms: Sequence[Arm], matrix: bool) -> list[tuple[str, str]]:
+    """What is tested: the first team against each, the active one against the candidate, swaps against their team."""
+    names = [arm.name for arm in arms]
     pairs = [(names[0], name) for name in names[1:]]
     if ACTIVE in names[1:] and CANDIDATE in names:
         pairs.append((ACTIVE, CANDIDATE))
-    pairs += [(name, CANDIDATE) for name in names if CANDIDATE in names and name.endswith((" old", " base"))]
+    if matrix:
+        swapped = [name for name in names if name.endswith((" old", " base"))]
+        whole = [name for name in names if name not in swapped][-1]
+        pairs += [(name, whole) for name in swapped]
     return list(dict.fromkeys(pairs))
 
 
@@ -174,10 +189,14 @@ def promote(
     workspace = open_workspace(context)
     with workspace.lock("adapters"):
         registry = Registry(workspace)
-        names = versions_by_role(workspace.adapters(adapters)) if adapters else registry.candidates()
+        registry.refuse_broken(adapters)
+        chosen = workspace.adapters(adapters) if adapters else {}
+        names = versions_by_role(chosen) if adapters else registry.candidates()
+        if len(names) < len(chosen):
+            raise InputError(f"{', '.join(chosen)}: one version of a role can be active")
         if not names:
             raise InputError("there are no candidates; make some with: flywheel train --all")
-        entry = registry.force(names, why) if force else registry.promote(names, level, allow_equal)
+        entry = registry.force(names, why) if force else registry.promote(names, level, allow_equal, why)
     _tell(entry)
 
 
@@ -193,7 +212,9 @@ def rollback(context: click.Context, why: str) -> None:
 
 
 def _tell(entry: Entry) -> None:
-    click.echo(f"active: {', '.join(entry.active.values()) or 'nothing, the base plays every role'} ({entry.why})")
+    forced = "without proof: " if entry.forced else ""
+    active = ", ".join(entry.active.values()) or "nothing, the base plays every role"
+    click.echo(f"active: {active} ({forced}{entry.why})")
 
 
 @click.command()
@@ -212,7 +233,8 @@ def adapters(context: click.Context, prune: int | None, as_json: bool) -> None:
         click.echo(f"pruned: {', '.join(gone) or 'nothing'}", err=True)
     registry = Registry(workspace)
     found = list(evaluations(workspace))
-    rows = [_row(read_card(workspace.adapter(name)), state, found) for name, state in registry.states().items()]
+    broken = registry.broken()
+    rows = [_row(workspace, name, state, found, broken) for name, state in registry.states().items()]
     if as_json:
         ledger = [entry.model_dump() for entry in registry.entries]
         click.echo(json.dumps({"active": registry.active(), "adapters": rows, "ledger": ledger}, indent=2))
@@ -234,8 +256,17 @@ def adapters(context: click.Context, prune: int | None, as_json: bool) -> None:
         _tell(entry)
 
 
-def _row(card: AdapterCard, state: str, found: Sequence[tuple[str, Evaluation]]) -> dict[str, Any]:
-    """What the table says of an adapter."""
+def _row(
+    workspace: Workspace, name: str, state: str, found: Sequence[tuple[str, Evaluation]], broken: dict[str, str]
+) -> dict[str, Any]:
+    """What the table says of an adapter, or that it cannot be used."""
+    try:
+        if name in broken:
+            raise DataError(broken[name])
+        card = read_card(workspace.adapter(name))
+    except DataError as error:
+        blank = dict.fromkeys(("created", "from", "method", "prompt"), "") | {"rows": 0, "last_loss": 0.0}
+        return {"name": name, "state": f"{state}, unusable", **blank, "figures": str(error)}
     return {
         "name": card.name, "state": state, "created": card.created, "from": ", ".join(card.parents) or card.base,
         "method": card.method, "prompt": card.prompt, "rows": card.rows, "last_loss": card.last_loss,

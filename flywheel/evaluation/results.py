@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pydantic import Field
 
 from flywheel.files import sha256
-from flywheel.records import AgentRun, Question, Record, Rollout
+from flywheel.records import AgentRun, Prompt, Question, Record, Rollout
 from flywheel.stages import stage
 from flywheel.statistics import bootstrap_interval, mcnemar_exact
 from flywheel.workspace import ROLES
@@ -46,6 +46,8 @@ class ArmResult(Record):
     """`role@version` by role; the base plays the others."""
     weights: dict[str, str] = Field(default_factory=dict)
     """SHA-256 of each version's weights."""
+    prompts: dict[str, Prompt] = Field(default_factory=dict)
+    """Which prompt a role got, where not the team's."""
     questions: int
     exact_match: float
     exact_match_interval: tuple[float, float]
@@ -109,6 +111,8 @@ class Evaluation(Record):
     """Of ids, texts and golds."""
     created: str = ""
     """UTC, ISO 8601."""
+    settings: dict[str, str] = Field(default_factory=dict)
+    """Those that the workspace must still have for a promotion by it, as JSON texts."""
     arms: tuple[ArmResult, ...]
     comparisons: tuple[Comparison, ...]
 
@@ -123,21 +127,14 @@ def hash_questions(questions: Iterable[Question]) -> str:
 
 
 def compare(
-    results: Mapping[str, Sequence[Rollout]], pairs: Iterable[tuple[str, str]], created: str = "",
-    versions: Mapping[str, Mapping[str, str]] | None = None, weights: Mapping[str, str] | None = None,
-) -> Evaluation:  # fmt: skip
+    results: Mapping[str, Sequence[Rollout]], pairs: Iterable[tuple[str, str]], created: str = ""
+) -> Evaluation:
     """Summarise each arm and test the pairs.
 
     Args:
         results: by arm: a rollout for each question, in the same order.
-        versions: by arm: who played.
-        weights: hashes by version.
     """
-    arms = []
-    for name, rollouts in results.items():
-        played = dict((versions or {}).get(name, {}))
-        hashes = {version: (weights or {}).get(version, "") for version in played.values()}
-        arms.append(summarise(name, rollouts, played, hashes))
+    arms = [summarise(name, rollouts) for name, rollouts in results.items()]
     right = {arm.name: arm.right for arm in arms}
     asked = [rollout.question for rollout in next(iter(results.values()))]
     return Evaluation(
@@ -152,10 +149,7 @@ def pair_test(first: str, second: str, right: Mapping[str, Sequence[bool]]) -> C
     return Comparison(first=first, second=second, only_first=only_first, only_second=only_second, p=p)
 
 
-def summarise(
-    name: str, rollouts: Sequence[Rollout], versions: dict[str, str] | None = None,
-    weights: dict[str, str] | None = None,
-) -> ArmResult:  # fmt: skip
+def summarise(name: str, rollouts: Sequence[Rollout]) -> ArmResult:
     """The figures of one arm."""
     size = len(rollouts)
     exact = [float(rollout.verdict.exact_match) for rollout in rollouts]
@@ -163,7 +157,7 @@ def summarise(
     f1 = [rollout.verdict.f1 for rollout in rollouts]
     calls = [call for rollout in rollouts for run in rollout.runs for call in run.calls]
     return ArmResult(
-        name=name, versions=versions or {}, weights=weights or {}, questions=size,
+        name=name, questions=size,
         exact_match=sum(exact) / size, exact_match_interval=bootstrap_interval(exact),
         match=sum(match) / size, match_interval=bootstrap_interval(match),
         f1=sum(f1) / size, f1_interval=bootstrap_interval(f1),

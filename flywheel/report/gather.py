@@ -12,8 +12,9 @@ from flywheel.errors import DataError
 from flywheel.evaluation.origins import find_origin
 from flywheel.evaluation.results import Evaluation
 from flywheel.files import now
+from flywheel.ledger import Entry
 from flywheel.records import AdapterCard, DatasetCard, Rollout
-from flywheel.registry import Entry, Registry, evaluations
+from flywheel.registry import Registry, evaluations
 from flywheel.rows import read_rows
 from flywheel.store import TraceStore
 from flywheel.turn import TurnState, turns
