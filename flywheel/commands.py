@@ -11,6 +11,8 @@ from flywheel.errors import InputError
 from flywheel.grading import GraderName, open_grader
 from flywheel.grading.pairs import read_pairs
 from flywheel.options import engine_config, engine_option, open_workspace, question_options, source_options
+from flywheel.questions import parse_names, read_questions
+from flywheel.stages import stage
 from flywheel.workspace import ROLES, Workspace
 
 
@@ -88,7 +90,18 @@ def turn(
         raise InputError(
             "turn serves what it trains: it needs an engine that runs here (transformers, llamacpp or vllm)"
         )
-    freeze_held_out(workspace, held_out or questions, "" if held_out else "test", held_out_limit or 0, shuffle, names)
+    if settings.model != workspace.config.engine.model:
+        raise InputError(
+            f"turn trains on engine.model, which is {workspace.config.engine.model}: set it to {settings.model}, in "
+            "flywheel.toml or by -o engine.model=..."
+        )
+    stage("collect.teaching").Teaching(teacher, taught)  # it refuses what does not go together
+    fields = parse_names(names)
+    others = None
+    if held_out or not workspace.held_out.exists():
+        part = "" if held_out else "test"
+        others = read_questions(held_out or questions, part, held_out_limit or 0, shuffle, fields)
+    freeze_held_out(workspace, read_questions(questions, split, limit or 0, shuffle, fields), others)
     environment = _flags(source=source, offline=offline, engine=engine)
     mapped = tuple(part for name in names for part in ("--map", name))
     roles = tuple(part for role in taught for part in ("--teacher-role", role))

@@ -5,7 +5,6 @@ the next one. A turn is a file, turns/N.json, in which every finished step stand
 it: the same command goes on after the last finished step, and a step whose inputs have changed is done again.
 """
 
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -15,15 +14,17 @@ from pathlib import Path
 import click
 from pydantic import Field
 
+from flywheel.children import start
 from flywheel.errors import DataError, FlywheelError, InputError
 from flywheel.evaluation.arms import ACTIVE
 from flywheel.evaluation.held_out import freeze, frozen_hash, frozen_questions
-from flywheel.evaluation.results import Evaluation
+from flywheel.evaluation.results import Evaluation, hash_questions
+from flywheel.evaluation.settings import all_settings
 from flywheel.files import now, sha256, write_text
 from flywheel.progress import duration
-from flywheel.questions import parse_names, read_questions
-from flywheel.records import BASE, DatasetCard, Record
+from flywheel.records import BASE, DatasetCard, Question, Record
 from flywheel.registry import GateRefused, Registry, evaluations
+from flywheel.stages import stage
 from flywheel.store import TraceStore
 from flywheel.workspace import ROLES, Workspace, read_card, read_record
 
@@ -65,6 +66,8 @@ class TurnState(Record):
 
     round: int
     plan: Plan
+    asked: str
+    """Fingerprint of what the rollouts depend on: questions, settings, teacher."""
     before: dict[str, str]
     """What was active when it began."""
     order: tuple[str, ...] = ()
@@ -72,6 +75,8 @@ class TurnState(Record):
     steps: dict[str, Done] = Field(default_factory=dict)
     candidates: dict[str, str] = Field(default_factory=dict)
     """The version that each role's training is to make."""
+    reports: dict[str, str] = Field(default_factory=dict)
+    """Names of its evaluations, by the fingerprint of what went into them."""
     finished: str = ""
     """UTC, ISO 8601; empty while it goes on."""
 
@@ -89,7 +94,7 @@ def run_turns(workspace: Workspace, plan: Plan, rounds: int) -> None:
 
     Raises:
         StepFailed: when a step does.
-        InputError: when an unfinished turn was begun with another plan.
+        InputError: when an unfinished turn was begun with another plan, or other settings.
         DataError: when a round leaves nothing to train on.
     """
     with workspace.lock("turn"):
@@ -116,12 +121,29 @@ def _begin(workspace: Workspace, plan: Plan) -> TurnState:
                 f"round {known[-1].round} is under way with another plan ({', '.join(changed)}): finish it with the "
                 f"options it was begun with, or give it up by removing {_folder(workspace) / str(known[-1].round)}.json"
             )
+        if known[-1].asked != _asked(workspace, plan):
+            raise InputError(
+                f"the questions or settings of round {known[-1].round} have changed since it was begun: set them back, "
+                f"or give it up by removing {_folder(workspace) / str(known[-1].round)}.json"
+            )
         return known[-1]
     with TraceStore(workspace.traces) as store:
         taken = [*store.rounds(), *(state.round for state in known)]
     first = 0 if plan.teacher else 1
     before = Registry(workspace).active()
-    return TurnState(round=max(taken) + 1 if taken else first, plan=plan, before=before)
+    return TurnState(round=max(taken) + 1 if taken else first, plan=plan, asked=_asked(workspace, plan), before=before)
+
+
+def _asked(workspace: Workspace, plan: Plan) -> str:
+    """Fingerprint of what the rollouts of a round depend on, beside the adapters."""
+    config, path = workspace.config, Path(plan.questions[1])
+    sampling = config.collect.model_dump(include={"samples", "temperature"})
+    return sha256(
+        str(
+            (plan.questions, plan.collect, plan.teacher, sorted(all_settings(config).items()), sorted(sampling.items()))
+        ),
+        sha256(path) if path.is_file() else "",
+    )
 
 
 class _Turn:
@@ -135,9 +157,10 @@ class _Turn:
         """Do every step that is not done yet."""
         plan, number = self._state.plan, self._state.round
         click.echo(f"== round {number}", err=True)
-        asked = str((plan.questions, plan.collect, plan.teacher, self._state.before))
-        self._step("collect", sha256(asked, self._config("team", "engine")), self._collect)
-        self._step("select", sha256(self._traces(), self._config("select"), str(plan.select)), self._select)
+        self._note()  # from now on the round is under way
+        self._step("collect", sha256(self._state.asked, str(self._state.before)), self._collect)
+        rows_from = sha256(self._traces(), self._config("select"), str(plan.select), frozen_hash(self._workspace))
+        self._step("select", rows_from, self._select)
         roles = [role for role, count in self._rows().items() if count]
         rows = {role: sha256(self._workspace.dataset(role)) for role in roles}
         self._step("audit", sha256(*rows.values()), lambda: self._audit(roles))
@@ -145,7 +168,10 @@ class _Turn:
         for group in [[role] for role in self._state.order] if plan.sequential else [roles]:
             self._improve(group, sha256(*(rows[role] for role in group)))
         self._note(finished=now())
-        self._flywheel("report")
+        try:
+            self._flywheel("report")
+        except StepFailed:
+            click.echo("the round is finished, but its report could not be written: flywheel report", err=True)
         spent = sum(done.seconds for done in self._state.steps.values())
         click.echo(f"== round {number} took {duration(spent)}", err=True)
         for name, done in self._state.steps.items():
@@ -154,12 +180,14 @@ class _Turn:
     def _improve(self, roles: list[str], rows: str) -> None:
         """Train roles, and let them play from now on if the team is better with them."""
         plan, title = self._state.plan, f" {roles[0]}" if self._state.plan.sequential else ""
-        self._step(f"train{title}", sha256(rows, self._config("train", "engine"), str(plan.train)),
-                   lambda: self._train(roles))  # fmt: skip
+        engine = self._workspace.config.engine
+        inputs = sha256(rows, self._config("train"), engine.model, engine.dtype, str(plan.train))
+        self._step(f"train{title}", inputs, lambda: self._train(roles))
         played = [*self._before(roles).values(), *self._new(roles).values()]
         weights = [read_card(self._workspace.adapter(name)).weights_hash for name in played]
-        inputs = sha256(*weights, frozen_hash(self._workspace), self._config("team", "engine", "source"))
-        self._step(f"evaluate{title}", inputs, lambda: self._evaluate(roles))
+        settings = str(sorted(all_settings(self._workspace.config).items()))
+        inputs = sha256(*weights, frozen_hash(self._workspace), settings, str(plan.evaluate))
+        self._step(f"evaluate{title}", inputs, lambda: self._evaluate(roles, inputs))
         inputs = sha256(inputs, str((plan.level, plan.allow_equal)))
         self._step(f"promote{title}", inputs, lambda: self._promote(roles))
 
@@ -185,7 +213,11 @@ class _Turn:
     def _collect(self) -> str:
         plan, number = self._state.plan, self._state.round
         taught = plan.teacher if self._is_first() else ()
-        self._flywheel("collect", *plan.questions, *plan.collect, *taught, "--round", number)
+        before = self._state.before
+        named = [part for name in before.values() for part in ("--adapter", name)]
+        whole = taught and "--teacher-role" not in taught
+        playing = [] if whole else named or (["--no-adapters"] if Registry(self._workspace).active() else [])
+        self._flywheel("collect", *plan.questions, *plan.collect, *taught, *playing, "--round", number)
         with TraceStore(self._workspace.traces, read_only=True) as store:
             verdicts = store.verdicts(number)
         return f"{sum(verdicts.values())} of {len(verdicts)} rollouts right"
@@ -262,10 +294,13 @@ class _Turn:
         }
         return {**self._state.before, **promoted}
 
-    def _evaluate(self, roles: Sequence[str]) -> str:
+    def _evaluate(self, roles: Sequence[str], inputs: str) -> str:
         before = ACTIVE if self._before(roles) else BASE
         after = ",".join([before, *self._new(roles).values()])
         name = "-".join([f"round-{self._state.round}", *([roles[0]] if self._state.plan.sequential else [])])
+        earlier = sum(1 for known in self._state.reports.values() if known == name or known.startswith(f"{name}."))
+        name = self._state.reports.get(inputs) or (f"{name}.{earlier + 1}" if earlier else name)
+        self._note(reports={**self._state.reports, inputs: name})
         self._flywheel("evaluate", "--team", before, "--team", after, "--name", name, *self._state.plan.evaluate)
         evaluation = read_record(self._workspace.reports / name / "evaluation.json", Evaluation)
         first, second = evaluation.arms
@@ -297,7 +332,7 @@ class _Turn:
         """
         overrides = [part for override in self._workspace.overrides for part in ("-o", override)]
         command = [sys.executable, "-m", "flywheel", "-w", str(self._workspace.folder), *overrides]
-        child = subprocess.Popen([*command, *map(str, arguments)])
+        child = start([*command, *map(str, arguments)])
         try:
             code = child.wait()
         except KeyboardInterrupt:  # on a terminal the child has got it as well, otherwise it is passed on
@@ -310,14 +345,31 @@ class _Turn:
             raise StepFailed(str(arguments[0]), code)
 
 
-def freeze_held_out(
-    workspace: Workspace, path: str, split: str, limit: int, shuffle: int | None, names: tuple[str, ...]
-) -> None:
-    """See that the workspace has held-out questions before anything is spent on a turn.
+def freeze_held_out(workspace: Workspace, asked: Sequence[Question], held_out: Sequence[Question] | None) -> None:
+    """See that the workspace has held-out questions, and others than those to train on, before a turn spends anything.
+
+    Args:
+        asked: the questions to collect.
+        held_out: those to hold out; None for those that are frozen already.
 
     Raises:
-        InputError: when there are none, and none are given.
+        InputError: when others are frozen, or none of `asked` is left to train on.
     """
-    if frozen_questions(workspace):
-        return
-    freeze(workspace, read_questions(path, split, limit, shuffle, parse_names(names)))
+    frozen = frozen_questions(workspace)
+    if held_out is not None and frozen and hash_questions(frozen) != hash_questions(held_out):
+        raise InputError(
+            "other held-out questions are frozen here: leave --held-out away, or freeze these with flywheel evaluate "
+            "--questions FILE --freeze"
+        )
+    known = stage("train.held_out").HeldOut()
+    for question in frozen or held_out or ():
+        known.add(question.id, question.question)
+    near = sum(question in known for question in asked)
+    if near == len(asked):
+        raise InputError("all questions are held out, or near to one that is: there is nothing to train on")
+    if near:
+        click.echo(
+            f"{near} of {len(asked)} questions are held out, or near to one that is: no rows come of them", err=True
+        )
+    if not frozen and held_out:
+        freeze(workspace, list(held_out))

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from flywheel.base_model import resolve_folder
+from flywheel.children import start
 from flywheel.errors import InfrastructureError
 from flywheel.workspace import Workspace, processors
 
@@ -59,9 +60,9 @@ def train_side_by_side(workspace: Workspace, trainings: Sequence[Training], jobs
         command = [sys.executable, "-m", "flywheel", "-w", str(workspace.folder)]
         for override in (*workspace.overrides, f"engine.threads={threads}"):
             command += ["-o", override]
-        child = subprocess.Popen(
+        child = start(
             command + training.arguments, env=os.environ | {"OMP_NUM_THREADS": str(threads)}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         children.append(child)
         assert child.stdout is not None
