@@ -39,9 +39,15 @@ class _Fact:
     relation: frozenset[str] = frozenset()
     query: frozenset[str] = frozenset()
     """Stems of a sub-question that asks for it; empty if none is known."""
+    own: frozenset[str] = frozenset()
+    """Stems of the title, as far as the sub-question has them, that no other fact's title has."""
+    twin: bool = False
+    """Whether another fact brings in the same."""
 
     def told(self, texts: Iterable[str]) -> bool:
         """Whether the texts hold what the fact brings in: a known value wholly, of a sentence some name or number."""
+        if self.twin and self.own:  # which of the two facts is told is only known by whom it is about
+            texts = [text for text in texts if self.own & _stems([text])]
         found = _stems(texts)
         if not self.tells:
             return self.page <= found
@@ -52,6 +58,8 @@ class _Fact:
         task = _stems([run.task])
         if not self.query:
             return True
+        if self.own and not self.own & task:
+            return False
         share = len(self.query & task) / len(self.query)
         return share >= _COVERED or (share >= _COVERED / 2 and bool(self.relation & task))
 
@@ -64,6 +72,8 @@ def find_origin(rollout: Rollout) -> Origin | None:
     for fact in facts:
         if lost := _lost(fact, rollout.runs):
             return lost
+    if rollout.runs[0].status != "finished":
+        return Origin(rollout.runs[0].role, "ended without an answer")
     computed = rollout.question.operation not in (None, "copy", "page")
     return Origin(rollout.runs[0].role, "wrong conclusion from all facts" if computed else "facts reported, not used")
 
@@ -100,10 +110,16 @@ def _facts(question: Question) -> list[_Fact]:
     """In the order in which they are needed."""
     known = _stems([question.question])
     if question.evidence:
-        return [
-            _Fact(_stems([fact.page]), _stems([fact.value]), _stems([fact.relation]), _stems([fact.query]))
-            for fact in question.evidence
-        ]
+        titles = [_stems([fact.page]) for fact in question.evidence]
+        values = [_stems([fact.value]) for fact in question.evidence]
+        found = []
+        for place, fact in enumerate(question.evidence):
+            query = _stems([fact.query])
+            others = frozenset().union(*(title for title in titles if title != titles[place]))
+            own = (titles[place] & query) - others - _stems([fact.relation])
+            twin = values.count(values[place]) > 1
+            found.append(_Fact(titles[place], values[place], _stems([fact.relation]), query, own, twin))
+        return found
     facts = []
     for support in question.supporting:
         tells = frozenset(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from .results import ArmResult, Comparison, Evaluation
@@ -24,7 +25,7 @@ def print_evaluation(evaluation: Evaluation, console: Console, level: float = 0.
     _print_groups("kind of question", evaluation.arms, [arm.by_kind for arm in evaluation.arms], console)
     _print_groups("supporting facts", evaluation.arms, [arm.by_hops for arm in evaluation.arms], console)
     for pair in evaluation.comparisons:
-        console.print(describe(pair, level))
+        console.print(describe(pair, level), markup=False)
 
 
 def print_roles(arm: ArmResult, console: Console) -> None:
@@ -40,7 +41,7 @@ def print_roles(arm: ArmResult, console: Console) -> None:
         )  # fmt: skip
     console.print(table)
     for line in describe_origins(arm):
-        console.print(line)
+        console.print(line, markup=False)
 
 
 def describe_origins(arm: ArmResult) -> list[str]:
@@ -63,7 +64,7 @@ def _print_groups(
     table = Table(title=f"exact matches by {title}", box=SIMPLE_HEAD)
     table.add_column("team")
     for group in groups:
-        table.add_column(group.replace("_", " "), justify="right")
+        table.add_column(escape(group.replace("_", " ")), justify="right")
     for arm, found in zip(arms, counts, strict=True):
         table.add_row(arm.name, *("{}/{}".format(*found.get(group, (0, 0))) for group in groups))
     console.print(table)

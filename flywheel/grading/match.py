@@ -30,7 +30,7 @@ def match(prediction: str, gold: str, question: str = "") -> str:
     Args:
         question: lets words that only repeat it be left out.
     """
-    if prediction.strip() == gold.strip():
+    if " ".join(prediction.split()).casefold() == " ".join(gold.split()).casefold():
         return "equal" if gold.strip() else ""
     prediction, gold = _answer(prediction), gold.strip()
     if len(prediction) > _LONGEST + len(gold) or len(gold) > _LONGEST or "\n" in prediction:

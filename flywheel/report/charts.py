@@ -3,6 +3,7 @@
 import html
 import io
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -79,12 +80,13 @@ def _svg(figure: Any, axes: Any, title: str) -> str:
     buffer = io.StringIO()
     from matplotlib import rc_context
 
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "flywheel"}):
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "flywheel"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # the browser has fonts for what ours lacks
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     for colour, variable in _VARIABLES.items():
         text = text.replace(colour, f"var({variable})")
-    text = re.sub(r"font: [^;\"]*", "font: 11px system-ui, sans-serif", text)
+    text = re.sub(r'(style="[^"]*?)font: [^;"]*', r"\1font: 11px system-ui, sans-serif", text)
     head = rf'<svg role="img" aria-label="{html.escape(title)}" \1>'
     return re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', head, text, count=1)

@@ -2,12 +2,13 @@
 
 import threading
 import webbrowser
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import click
 
-from flywheel.errors import InputError
+from flywheel.errors import FlywheelError, InputError
 from flywheel.options import open_workspace
 from flywheel.workspace import Workspace
 
@@ -76,7 +77,11 @@ class _Viewer:
         patterns = ("traces.sqlite*", "turns/*.json", "adapters/ledger.jsonl", "adapters/*/*/card.json",
                     "datasets/card.json", "reports/*/*")  # fmt: skip
         files = sorted(path for pattern in patterns for path in folder.glob(pattern))
-        return tuple((str(path), path.stat().st_mtime, path.stat().st_size) for path in files)
+        found = []
+        for path in files:
+            with suppress(FileNotFoundError):  # it went meanwhile
+                found.append((str(path), path.stat().st_mtime, path.stat().st_size))
+        return tuple(found)
 
     def handler(self) -> type[BaseHTTPRequestHandler]:
         """What answers requests."""
@@ -87,10 +92,14 @@ class _Viewer:
 
             def do_GET(self) -> None:
                 host = (self.headers["Host"] or "").partition(":")[0]
-                known = self.path.partition("?")[0] == "/" and host in ("127.0.0.1", "localhost")
-                body = viewer.page() if known else b"there is only /\n"
-                self.send_response(200 if known else 404)
-                self.send_header("Content-Type", "text/html; charset=utf-8" if known else "text/plain")
+                status, body = 404, b"there is only /\n"
+                if self.path.partition("?")[0] == "/" and host in ("127.0.0.1", "localhost"):
+                    try:
+                        status, body = 200, viewer.page()
+                    except (FlywheelError, OSError) as error:  # the next request may find it mended
+                        status, body = 500, f"the report cannot be made: {error}\n".encode()
+                self.send_response(status)
+                self.send_header("Content-Type", f"text/{'html' if status == 200 else 'plain'}; charset=utf-8")
                 self.send_header("Content-Length", str(len(body)))
                 self.send_header("Cache-Control", "no-store")
                 self.end_headers()

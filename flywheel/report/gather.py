@@ -3,12 +3,11 @@
 import base64
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flywheel.errors import DataError
+from flywheel.errors import DataError, InputError
 from flywheel.evaluation.origins import find_origin
 from flywheel.evaluation.results import Evaluation
 from flywheel.files import now
@@ -53,24 +52,50 @@ class Report:
     """Card, state, and the loss curve as a data URI."""
     ledger: list[Entry]
     rollouts: int
+    left_out: list[str]
+    """What is damaged, and why."""
 
 
 def gather(workspace: Workspace) -> Report:
-    """Read everything but the rollouts themselves."""
-    registry = Registry(workspace)
-    costs = list(_costs(workspace))
+    """Read everything but the rollouts themselves; what is damaged is named, and left out."""
+    registry, left_out = Registry(workspace), _LeftOut()
+    costs, found = [], []
+    with left_out:
+        costs = list(_costs(workspace))
+    with left_out:
+        found = turns(workspace)
     return Report(
         title=workspace.folder.name, made=now(), rounds=costs,
-        turns=turns(workspace), evaluations=list(evaluations(workspace))[::-1], selection=_selection(workspace),
-        adapters=list(_adapters(workspace, registry)), ledger=registry.entries,
-        rollouts=sum(cost.rollouts for cost in costs),
+        turns=found, evaluations=list(evaluations(workspace))[::-1], selection=_selection(workspace),
+        adapters=list(_adapters(workspace, registry, left_out)), ledger=registry.entries,
+        rollouts=sum(cost.rollouts for cost in costs), left_out=left_out.reasons,
     )  # fmt: skip
 
 
-def read_all(workspace: Workspace) -> Iterator[tuple[str, Rollout]]:
-    """All rollouts with where they come from: `round N`, or an evaluation's team."""
+class _LeftOut:
+    """Passes over what is damaged, and keeps the reason."""
+
+    def __init__(self, reasons: list[str] | None = None) -> None:
+        self.reasons = [] if reasons is None else reasons
+
+    def __enter__(self) -> None:
+        """Begin to read something."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, DataError | InputError):
+            self.reasons.append(str(error))
+            return True
+        return False
+
+
+def read_all(workspace: Workspace, left_out: list[str]) -> Iterator[tuple[str, Rollout]]:
+    """All rollouts with where they come from: `round N`, or an evaluation's team.
+
+    Args:
+        left_out: is told of stores that cannot be read.
+    """
     for source, path in _stores(workspace):
-        with TraceStore(path, read_only=True) as store:
+        with _LeftOut(left_out), TraceStore(path, read_only=True) as store:
             for rollout in store.rollouts():
                 yield source or f"round {rollout.round}", rollout
 
@@ -82,12 +107,18 @@ def _stores(workspace: Workspace) -> Iterator[tuple[str, Path]]:
         yield f"{path.parent.name}: {path.stem}", path
 
 
-def trained_calls(workspace: Workspace) -> set[str]:
-    """Ids of the calls that the present selection made rows of."""
+def trained_calls(workspace: Workspace, left_out: list[str]) -> set[str]:
+    """Ids of the calls that the present selection made rows of.
+
+    Args:
+        left_out: is told of files that cannot be read.
+    """
     found: set[str] = set()
     for role in ROLES:
         path = workspace.dataset(role)
-        if path.exists():
+        with _LeftOut(left_out):
+            if not path.exists():
+                continue
             found.update(str(row["call"]) for _, row in read_rows(str(path)) if "call" in row)
     return found
 
@@ -147,10 +178,10 @@ def _selection(workspace: Workspace) -> DatasetCard | None:
         return None
 
 
-def _adapters(workspace: Workspace, registry: Registry) -> Iterator[tuple[AdapterCard, str, str]]:
+def _adapters(workspace: Workspace, registry: Registry, left_out: _LeftOut) -> Iterator[tuple[AdapterCard, str, str]]:
     for name, state in registry.states().items():
         folder = workspace.adapter(name)
-        with suppress(DataError):  # a damaged one is not shown
+        with left_out:
             yield read_card(folder), state, _picture(folder / "loss.png")
 
 

@@ -27,25 +27,25 @@ def render(workspace: Workspace, path: Path) -> Report:
     from flywheel.files import write_text
 
     report = gather(workspace)
-    index, chunks = pack(workspace, report.rollouts)
+    index, chunks = pack(workspace, report)
     write_text(path, page(report, index, chunks))
     return report
 
 
-def pack(workspace: Workspace, total: int) -> tuple[str, list[str]]:
+def pack(workspace: Workspace, report: Report) -> tuple[str, list[str]]:
     """The list of rollouts, and the rollouts themselves in chunks; all compressed, as text."""
-    trained = trained_calls(workspace)
+    trained = trained_calls(workspace, report.left_out)
     index: list[dict[str, Any]] = []
     chunks: list[str] = []
     part: list[dict[str, Any]] = []
-    with Tracker("report", total) as tracker:
-        for source, rollout in read_all(workspace):
+    with Tracker("report", report.rollouts) as tracker:
+        for source, rollout in read_all(workspace, report.left_out):
             index.append(summary(source, rollout))
             part.append(detail(rollout, trained))
             if len(part) == CHUNK:
                 chunks.append(packed(part))
                 part = []
-            if len(index) <= total:
+            if len(index) <= report.rollouts:
                 tracker.advance()
     if part:
         chunks.append(packed(part))
