@@ -378,6 +378,16 @@ def test_questions_that_were_trained_on_prove_nothing(workspace: Workspace) -> N
     assert "they are no proof" in run(*at, "evaluate", "--questions", path, "--freeze", "--name", "leak")
 
 
+def test_kinds_of_questions_are_shown_as_they_are(workspace: Workspace, tmp_path: Path) -> None:
+    path = tmp_path / "odd.jsonl"
+    rows = [
+        {"question": f"Who? {kind}", "answer": "Bob", "kind": kind, "split": "test"} for kind in ("[/b]", "[bold]k")
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    printed = run("-w", workspace.folder, "evaluate", "--questions", path, "--team", "base", "--team", "candidate")
+    assert "[/b]" in printed and "[bold]k" in printed
+
+
 def test_results_are_not_taken_for_those_of_others(workspace: Workspace, qwen2: Path, tmp_path: Path) -> None:
     """Neither of other weights, settings, questions nor golds under the same names."""
     at = ("-w", workspace.folder)

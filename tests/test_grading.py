@@ -233,9 +233,12 @@ def test_long_answers_are_graded_at_once(text: str) -> None:
 
 @given(TEXT.filter(lambda text: text.strip()))
 def test_every_answer_equals_itself(text: str) -> None:
+    """Also in capitals."""
     verdict = grade(text, [text])
     assert verdict.exact_match
     assert verdict.match
+    if text.upper().casefold() == text.casefold():
+        assert grade(text.upper(), [text]).match
 
 
 @given(TEXT, TEXT, TEXT)

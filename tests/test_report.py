@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
@@ -50,7 +51,7 @@ def workspace(traces: list[Rollout], qwen2: Path, tmp_path_factory: pytest.TempP
         make_adapter(made.folder / "adapters", qwen2, role, 1, seed)
     half = [rollout if place % 2 else _wrong(rollout) for place, rollout in enumerate(traces)]
     results: dict[str, Sequence[Rollout]] = {"base": [_wrong(one) for one in traces], "candidate": half}
-    evaluation = compare(results, [("base", "candidate")], "2026-01-01", {"candidate": {"supervisor": "supervisor@1"}})
+    evaluation = compare(results, [("base", "candidate")], "2026-01-01")
     write_text(made.reports / "first" / "evaluation.json", evaluation.as_json())
     with TraceStore(made.reports / "first" / "candidate.sqlite") as store:
         for rollout in half:
@@ -97,6 +98,32 @@ def test_an_empty_workspace_has_a_report_too(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "empty")
     assert render(workspace, tmp_path / "out.html").rollouts == 0
     assert "0 rollouts" in (tmp_path / "out.html").read_text()
+
+
+def test_what_is_damaged_is_named_and_left_out(workspace: Workspace, tmp_path: Path) -> None:
+    copy = Workspace(Path(shutil.copytree(workspace.folder, tmp_path / "copy")))
+    shutil.copytree(copy.reports / "first", copy.reports / "my-font")
+    (copy.adapter("page_search@1") / "adapter_model.safetensors").write_bytes(b"x")
+    (copy.reports / "first" / "candidate.sqlite").write_bytes(b"no database" * 100)
+    (copy.folder / "turns").mkdir()
+    (copy.folder / "turns" / "0.json").write_text("{")
+    copy.dataset("wiki_search").write_text('{"call": ')
+    made = render(copy, tmp_path / "out.html")
+    assert len(made.left_out) == 4
+    text = (tmp_path / "out.html").read_text()
+    assert text.count("Left out: ") == 4
+    for picture in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
+        ElementTree.fromstring(picture.replace("<svg", '<svg xmlns:xlink="http://www.w3.org/1999/xlink"', 1))
+    assert "my-font" in text
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Viewer(copy).handler())
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    (copy.folder / "adapters" / "ledger.jsonl").write_text("{}\n")
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"http://127.0.0.1:{server.server_address[1]}")
+    assert b"ledger.jsonl:1 is damaged" in refused.value.read()
+    server.shutdown()
+    server.server_close()
 
 
 def test_the_live_view_shows_what_is_new(workspace: Workspace, traces: list[Rollout]) -> None:

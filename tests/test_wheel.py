@@ -165,6 +165,11 @@ def test_the_demo_goes_on_where_it_was_stopped(qwen2: Path, tmp_path: Path, monk
     assert len(set(evaluation["questions"])) == 4
     with pytest.raises(InputError, match="another size"):
         run_demo(QUICK, folder, Console(file=StringIO()))
+    with pytest.raises(InputError, match="holds a demo with"):
+        run_demo(TINY, folder, Console(file=StringIO()))
+    (folder / "seed-0" / "demo.json").write_text('{"plan": {}}')
+    with pytest.raises(InputError, match="not of a demo"):
+        run_demo(TINY, folder, Console(file=StringIO()), str(qwen2))
 
 
 @pytest.mark.parametrize("plan", [QUICK, STANDARD, FULL])

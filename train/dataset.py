@@ -149,9 +149,12 @@ def gather_held_out(workspace: Workspace, store: TraceStore, files: Iterable[str
     for question in frozen_questions(workspace):
         held_out.add(question.id, question.question)
     for evaluation in sorted(workspace.reports.glob("*/*.sqlite")):
-        with TraceStore(evaluation, read_only=True) as evaluated:
-            for id, text, _ in evaluated.questions():
-                held_out.add(id, text)
+        try:
+            with TraceStore(evaluation, read_only=True) as evaluated:
+                for id, text, _ in evaluated.questions():
+                    held_out.add(id, text)
+        except (DataError, InputError) as error:
+            raise DataError(f"{error}; it may name held-out questions, so mend it or remove it") from error
     for file in files:
         for question in read_questions(file):
             held_out.add(question.id, question.question)

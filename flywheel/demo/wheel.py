@@ -36,7 +36,7 @@ from flywheel.workspace import ROLES, Workspace, processors
 from .plan import CONTROL, SETTINGS, WARM, Plan, choose_questions
 
 WARM_ROUND = 0
-_OTHER = "{} holds a demo of another size; choose another with --folder, or remove it"
+_OTHER = "{} holds a demo of another size or version; choose another with --folder, or remove it"
 
 
 def run_demo(plan: Plan, folder: Path, console: Console, model: str = "embedded") -> None:
@@ -44,22 +44,23 @@ def run_demo(plan: Plan, folder: Path, console: Console, model: str = "embedded"
 
     Args:
         folder: the workspace; with more than one seed, a folder of workspaces.
-        model: the base; another one than the packaged model is only used when the demo is begun.
+        model: the base.
 
     Raises:
-        InputError: when the folder holds a demo of another size.
+        InputError: when the folder holds a demo of another size, version or base.
     """
     several = len(plan.seeds) > 1
     if (folder / "workspace.json").exists() if several else any(folder.glob("seed-*/demo.json")):
         raise InputError(_OTHER.format(folder))
-    console.print(
-        f"The demo works in {folder}. It takes about {duration(60 * plan.minutes * len(plan.seeds))} on two cores; "
-        "stopped by Ctrl-C, it goes on when run again."
-    )
-    wheels = []
+    wheels: list[_Wheel] = []
     for seed in plan.seeds:
         workspace = _open_workspace(plan, seed, folder / f"seed-{seed}" if several else folder, model)
         wheel = _Wheel(plan, seed, workspace, console)
+        if not wheels:
+            console.print(
+                f"The demo works in {folder}. It takes about {duration(60 * plan.minutes * len(plan.seeds))} on two "
+                "cores; stopped by Ctrl-C, it goes on when run again."
+            )
         if several:
             console.rule(f"seed {seed}")
         wheel.turn()
@@ -113,12 +114,18 @@ def _open_workspace(plan: Plan, seed: int, folder: Path, model: str) -> Workspac
         write_text(folder / "demo.json", json.dumps({"plan": asdict(plan), "seconds": {}}) + "\n")
         return workspace
     try:
-        found = json.loads((folder / "demo.json").read_text(encoding="utf-8"))["plan"]
-    except (OSError, ValueError, KeyError) as error:
+        notes = json.loads((folder / "demo.json").read_text(encoding="utf-8"))
+        found, seconds = notes["plan"], notes["seconds"]
+        if not all(isinstance(value, int | float) for value in seconds.values()):
+            raise ValueError("seconds")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder} is a workspace, but not of a demo; choose another with --folder") from error
     if found != json.loads(json.dumps(asdict(plan))):
         raise InputError(_OTHER.format(folder))
-    return Workspace(folder)
+    workspace = Workspace(folder)
+    if workspace.config.engine.model != model:
+        raise InputError(f"{folder} holds a demo with {workspace.config.engine.model}; choose another with --folder")
+    return workspace
 
 
 class _Wheel:
@@ -255,15 +262,16 @@ class _Wheel:
 
     def _promote(self) -> None:
         """Make active what has proved to be better: the warm start than the base, then each own round than that."""
-        registry = Registry(self.workspace)
-        for arm in (WARM, *self.plan.own_arms):
-            adapters = self.plan.adapters(arm)
-            if registry.active() == adapters:
-                continue
-            try:
-                self.console.print(f"promoted: {arm}, {registry.promote(adapters).why}")
-            except GateRefused as error:
-                self.console.print(f"not promoted: {arm}, {error}")
+        with self.workspace.lock("adapters"):
+            registry = Registry(self.workspace)
+            for arm in (WARM, *self.plan.own_arms):
+                adapters = self.plan.adapters(arm)
+                if registry.active() == adapters:
+                    continue
+                try:
+                    self.console.print(f"promoted: {arm}, {registry.promote(adapters).why}")
+                except GateRefused as error:
+                    self.console.print(f"not promoted: {arm}, {error}")
 
     @contextmanager
     def _serving(self, arms: Sequence[str]) -> Iterator[Engine]:
