@@ -163,7 +163,7 @@ class _Turn:
         self._step("select", rows_from, self._select)
         roles = [role for role, count in self._rows().items() if count]
         rows = {role: sha256(self._workspace.dataset(role)) for role in roles}
-        self._step("audit", sha256(*rows.values()), lambda: self._audit(roles))
+        self._step("audit", sha256(*rows.values()), lambda: self._flywheel("audit", "--show", 0))
         self._note(order=self._state.order or tuple(self._order(roles)))
         for group in [[role] for role in self._state.order] if plan.sequential else [roles]:
             self._improve(group, sha256(*(rows[role] for role in group)))
@@ -246,10 +246,6 @@ class _Turn:
         """How many rows the selection has made, by role."""
         card = read_record(self._workspace.datasets / "card.json", DatasetCard)
         return {role: card.rows.get(role, 0) for role in ROLES}
-
-    def _audit(self, roles: Sequence[str]) -> None:
-        for role in roles:
-            self._flywheel("audit", "--role", role, "--show", 0)
 
     # --- train, evaluate, promote
 
