@@ -189,6 +189,8 @@ def test_an_evaluation_says_how_each_role_went_about_it(traces: Sequence[Rollout
 def test_evaluate_freezes_its_questions_and_compares_teams(workspace: Workspace) -> None:
     at = ("-w", workspace.folder, "evaluate")
     assert "name them with --questions" in run(*at, code=2)
+    for options in (("--split", "dev"), ("--shuffle", 3), ("--freeze",)):
+        assert "with --questions" in run(*at, *options, code=2)
     printed = run(*at, "--questions", "embedded", "--limit", 3, "--name", "first")
     assert "3 questions are frozen" in printed and "too few to tell" in printed
     assert "base against candidate" in printed

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -62,6 +63,8 @@ def evaluate(
     reports/. The same command goes on where it was stopped.
     """
     workspace = open_workspace(context)
+    if questions is None and context.get_parameter_source("split") is not ParameterSource.DEFAULT:
+        raise InputError("--split goes with --questions")
     chosen = _questions(workspace, questions, split, limit, shuffle, names, refreeze)
     configured = workspace.config
     config = configured.model_copy(
