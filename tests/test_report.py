@@ -97,7 +97,7 @@ def test_everything_stands_in_one_file(page: Path, traces: list[Rollout]) -> Non
 def test_an_empty_workspace_has_a_report_too(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "empty")
     assert render(workspace, tmp_path / "out.html").rollouts == 0
-    assert "0 rollouts" in (tmp_path / "out.html").read_text()
+    assert "Rollouts: 0" in (tmp_path / "out.html").read_text()
 
 
 def test_what_is_damaged_is_named_and_left_out(workspace: Workspace, tmp_path: Path) -> None:
