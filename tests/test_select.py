@@ -95,6 +95,13 @@ def test_each_rule_drops_what_it_is_for(traces: list[Rollout], rule: str) -> Non
         assert select([spoiled], SelectConfig(without=(rule,))).kept.total() > selection.kept.total()
 
 
+def test_a_step_that_the_audit_would_refuse_is_not_selected(traces: list[Rollout]) -> None:
+    """A model has once written a tag into a text: training stopped at its row, and the wheel with it."""
+    written = traces[0].runs[0].calls[0].completion.replace("<code>\n", '<code>\nx = "<code>"\n')
+    selection = select([with_call(traces[0], 0, completion=written)], SelectConfig())
+    assert selection.dropped == {("supervisor", "step_cut"): 1}
+
+
 def test_every_rule_is_tested_here_or_below() -> None:
     assert {*SPOILED, "over_quota", "duplicate"} == set(RULES)
     with pytest.raises(InputError, match="there is no rule 'nonsense'"):

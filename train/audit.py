@@ -16,9 +16,7 @@ from flywheel.records import Call, Example, History, Question, Rollout
 
 from .held_out import HeldOut
 from .rows import Row
-from .rules import rollout_rule
-
-CODE_TAGS = ("<code>", "</code>")
+from .rules import CODE_TAGS, rollout_rule
 
 
 @dataclass(frozen=True)

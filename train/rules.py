@@ -7,6 +7,8 @@ from flywheel.records import AgentRun, Call, Rollout
 
 from .credit import grounded, report_used
 
+CODE_TAGS = ("<code>", "</code>")
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -32,7 +34,7 @@ ALL = (
     Rule("run_unparsed", "the agent run has a step without code"),
     Rule("step_failed", "the code of the step failed, or the run was stopped for it; later steps may mend it"),
     Rule("step_repeated", "the step repeats an earlier one of its run"),
-    Rule("step_cut", "the step was cut at the token limit", always=True),
+    Rule("step_cut", "the step was cut at the token limit, or its code tags do not match", always=True),
     Rule("duplicate", "the same row is there already"),
 )
 """In the order in which they are applied."""
@@ -64,7 +66,8 @@ def run_rule(rollout: Rollout, run: AgentRun, off: frozenset[str]) -> str:
 
 def call_rule(run: AgentRun, call: Call, off: frozenset[str]) -> str:
     """The first rule that drops a single step, or an empty string."""
-    if call.finish_reason == "length":
+    opened, closed = (call.completion.count(tag) for tag in CODE_TAGS)
+    if call.finish_reason == "length" or opened != closed:
         return "step_cut"
     if call.error and "step_failed" not in off:
         return "step_failed"
