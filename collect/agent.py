@@ -13,11 +13,10 @@ from smolagents.utils import AgentExecutionError, AgentGenerationError, AgentMax
 
 from flywheel.errors import ContextExceeded
 from flywheel.files import valid_text
-from flywheel.records import History, StepError
+from flywheel.records import CODE_TAGS, History, StepError
 
 from .answers import format_answer
 from .recording import RecordingModel, RepeatedAction, RunRecorder
-from .team import CODE_TAGS
 
 NOTHING_FOUND = "No information was found."
 NO_CODE = f"Error: no code was found. Write {CODE_TAGS[0]}, the code, and {CODE_TAGS[1]}, each on lines of their own."

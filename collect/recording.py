@@ -11,9 +11,7 @@ from smolagents.utils import parse_code_blobs
 
 from flywheel.engines import Completion, CompletionRequest, Engine
 from flywheel.files import sha256, valid_text
-from flywheel.records import AgentRun, Call, Message, Prompt, RunStatus, StepError
-
-from .team import CODE_TAGS
+from flywheel.records import CODE_TAGS, AgentRun, Call, Message, Prompt, RunStatus, StepError
 
 
 class RepeatedAction(Exception):

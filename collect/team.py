@@ -7,9 +7,6 @@ from importlib import resources
 from flywheel.errors import InputError
 from flywheel.records import Prompt
 
-CODE_TAGS = ("<code>", "</code>")
-"""Opening and closing tag of an action. What is stored, trained and served holds both."""
-
 
 @dataclass(frozen=True)
 class Role:

@@ -29,6 +29,10 @@ class Message(Record):
     content: str
 
 
+CODE_TAGS = ("<code>", "</code>")
+"""Opening and closing tag of an action. What is stored, trained and served holds both."""
+
+
 class Evidence(Record):
     """A fact that a question needs, known for the embedded questions and 2WikiMultihopQA's: for a scripted teacher."""
 

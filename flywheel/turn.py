@@ -215,7 +215,7 @@ class _Turn:
         taught = plan.teacher if self._is_first() else ()
         before = self._state.before
         named = [part for name in before.values() for part in ("--adapter", name)]
-        whole = taught and "--teacher-role" not in taught
+        whole = taught and stage("collect.teaching").Teaching(taught[1], taught[3::2]).whole
         playing = [] if whole else named or (["--no-adapters"] if Registry(self._workspace).active() else [])
         self._flywheel("collect", *plan.questions, *plan.collect, *taught, *playing, "--round", number)
         with TraceStore(self._workspace.traces, read_only=True) as store:
@@ -357,9 +357,7 @@ def freeze_held_out(workspace: Workspace, asked: Sequence[Question], held_out: S
             "other held-out questions are frozen here: leave --held-out away, or freeze these with flywheel evaluate "
             "--questions FILE --freeze"
         )
-    known = stage("train.held_out").HeldOut()
-    for question in frozen or held_out or ():
-        known.add(question.id, question.question)
+    known = stage("train.held_out").HeldOut(frozen or held_out or ())
     near = sum(question in known for question in asked)
     if near == len(asked):
         raise InputError("all questions are held out, or near to one that is: there is nothing to train on")

@@ -12,11 +12,11 @@ from flywheel.chat import encode, end_of_turn, render, stop_ids
 from flywheel.config import SelectConfig
 from flywheel.errors import DataError
 from flywheel.grading import normalise
-from flywheel.records import Call, Example, History, Question, Rollout
+from flywheel.records import CODE_TAGS, Call, Example, History, Question, Rollout
 
 from .held_out import HeldOut
 from .rows import Row
-from .rules import CODE_TAGS, rollout_rule
+from .rules import rollout_rule, tags_match
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,7 @@ def _stop(subject: Subject) -> Iterator[Finding]:
 def _whole(subject: Subject) -> Iterator[Finding]:
     """No completion was cut: every code block that was opened is closed."""
     for number, example, _ in _each(subject):
-        text = example.completion[0].content
-        if text.count(CODE_TAGS[0]) != text.count(CODE_TAGS[1]):
+        if not tags_match(example.completion[0].content):
             yield Finding("truncated", "error", number, f"{CODE_TAGS[0]} and {CODE_TAGS[1]} do not match: cut short?")
 
 

@@ -142,12 +142,10 @@ def _readme(card: DatasetCard) -> str:
 def gather_held_out(workspace: Workspace, store: TraceStore, files: Iterable[str] = ()) -> HeldOut:
     """All questions that the workspace knows to be held out: those of another split in its traces, the frozen ones,
     those that its evaluations were made on, and those of the files."""
-    held_out = HeldOut()
+    held_out = HeldOut(frozen_questions(workspace))
     for id, text, split in store.questions():
         if split != "train":
             held_out.add(id, text)
-    for question in frozen_questions(workspace):
-        held_out.add(question.id, question.question)
     for evaluation in sorted(workspace.reports.glob("*/*.sqlite")):
         try:
             with TraceStore(evaluation, read_only=True) as evaluated:

@@ -1,6 +1,7 @@
 """Questions that must never be trained on, recognised in whatever file and wording they come back."""
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 
 from flywheel.grading import normalise
 from flywheel.grading.forms import words
@@ -25,12 +26,14 @@ class HeldOut:
     A question is recognised by its id, by its text after the official normaliser, or by being near (see NEAR).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, questions: Iterable[Question] = ()) -> None:
         self._ids: set[str] = set()
         self._texts: set[str] = set()
         self._known: list[tuple[frozenset[str], frozenset[str]]] = []
         self._with: defaultdict[str, list[int]] = defaultdict(list)
         """Places of the known questions that have a word."""
+        for question in questions:
+            self.add(question.id, question.question)
 
     def __len__(self) -> int:
         return len(self._texts)

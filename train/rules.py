@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 
 from flywheel.config import SelectConfig
-from flywheel.records import AgentRun, Call, Rollout
+from flywheel.records import CODE_TAGS, AgentRun, Call, Rollout
 
 from .credit import grounded, report_used
-
-CODE_TAGS = ("<code>", "</code>")
 
 
 @dataclass(frozen=True)
@@ -64,10 +62,15 @@ def run_rule(rollout: Rollout, run: AgentRun, off: frozenset[str]) -> str:
     return ""
 
 
+def tags_match(completion: str) -> bool:
+    """Whether every code block that a step opens is closed."""
+    opened, closed = (completion.count(tag) for tag in CODE_TAGS)
+    return opened == closed
+
+
 def call_rule(run: AgentRun, call: Call, off: frozenset[str]) -> str:
     """The first rule that drops a single step, or an empty string."""
-    opened, closed = (call.completion.count(tag) for tag in CODE_TAGS)
-    if call.finish_reason == "length" or opened != closed:
+    if call.finish_reason == "length" or not tags_match(call.completion):
         return "step_cut"
     if call.error and "step_failed" not in off:
         return "step_failed"

@@ -31,15 +31,12 @@ class Training:
     @property
     def arguments(self) -> list[str]:
         """Of `flywheel`."""
-        chosen = [(f"--{name}", str(value)) for name in ("steps", "version") if (value := getattr(self, name))]
-        return [
-            "train",
-            "--role",
-            self.role,
-            "--dataset",
-            str(self.dataset),
-            *(part for pair in chosen for part in pair),
-        ]
+        found = ["train", "--role", self.role, "--dataset", str(self.dataset)]
+        if self.steps:
+            found += ["--steps", str(self.steps)]
+        if self.version:
+            found += ["--version", str(self.version)]
+        return found
 
 
 def train_side_by_side(workspace: Workspace, trainings: Sequence[Training], jobs: int) -> None:

@@ -115,7 +115,7 @@ def _questions(
         click.echo(f"{len(chosen)} questions are frozen as the held-out ones of this workspace", err=True)
     elif hash_questions(chosen) != hash_questions(frozen):
         click.echo("warning: these are not the frozen held-out questions; they show, but do not promote", err=True)
-    if leaked := trained_on(workspace, [name for name, _ in workspace.adapters().items()]):
+    if leaked := trained_on(workspace, workspace.adapters()):
         click.echo(
             f"warning: {len(leaked)} of the held-out questions were trained on, such as {leaked[0]}: they are no proof",
             err=True,
@@ -140,8 +140,8 @@ def choose_arms(workspace: Workspace, config: Config, teams: Sequence[str], matr
         last = list(named.values())[-1]
         named |= swaps(active, last)
     arms: dict[tuple[str, ...], Arm] = {}
+    registry.refuse_broken([name for versions in named.values() for name in versions.values()])
     for team, versions in named.items():
-        registry.refuse_broken(versions.values())
         cards = team_cards(config, workspace.adapters(tuple(versions.values())) if versions else {})
         prompts = {card.role: card.prompt for card in cards}
         arm = Arm(team, config, model="" if versions else BASE, versions=versions, prompts=prompts)

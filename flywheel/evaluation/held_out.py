@@ -46,9 +46,7 @@ def trained_on(workspace: Workspace, adapters: Iterable[str]) -> list[str]:
     """
     if not workspace.traces.exists():
         return []
-    held_out = stage("train.held_out").HeldOut()
-    for question in frozen_questions(workspace):
-        held_out.add(question.id, question.question)
+    held_out = stage("train.held_out").HeldOut(frozen_questions(workspace))
     with TraceStore(workspace.traces, read_only=True) as store:
         known = {id: text for id, text, _ in store.questions()}
         right = {id for number in store.rounds() for (id, _), good in store.verdicts(number).items() if good}
