@@ -18,7 +18,9 @@ import torch
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peft import LoraConfig, get_peft_model
 from safetensors import SafetensorError
+from trl.trainer.sft_config import SFTConfig
 
 from flywheel.base_model import load_model, load_tokenizer, resolve_folder
 from flywheel.chat import encode, end_of_turn, prompt_ids
@@ -34,7 +36,7 @@ from train.optimiser import MasterAdamW
 from train.rows import Row, tokenise, usable
 from train.select import select
 from train.sft import Task, named_failures
-from train.trainer import plan_batches
+from train.trainer import TreeTrainer, plan_batches
 from train.tree import Tree
 
 ROOT = Path(__file__).parent.parent
@@ -111,6 +113,7 @@ def test_loss_and_gradients_of_a_tree_are_those_of_its_rows(
 
     given = Tree.of(rows).inputs()
     predictors, logit, labels, weights = (given.pop(name) for name in ("predictors", "logit", "labels", "weights"))
+    assert given.pop("row_targets") == sum(len(row.completion) for row in rows)
     logits = model(**given, logits_to_keep=predictors).logits[0]
     together = (torch.nn.functional.cross_entropy(logits[logit], labels, reduction="none") * weights).sum()
     shared = gradients(together)
@@ -124,6 +127,25 @@ def test_loss_and_gradients_of_a_tree_are_those_of_its_rows(
     assert together.item() == pytest.approx(alone.item(), rel=1e-9)
     for one, other in zip(shared, gradients(alone), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_weights_act_from_step_to_step_as_well(qwen2: Path, tmp_path: Path, scale: float) -> None:
+    """A step of light rows moves less than one of heavy rows; only the proportions matter."""
+    model = get_peft_model(load_model(qwen2, "float32"), LoraConfig(target_modules="all-linear"))
+    rows = [Row([5, 6, 7], [8, 9], weight * scale, f"run{weight}") for weight in (1.5, 0.5)]
+    config = SFTConfig(
+        output_dir=str(tmp_path), max_steps=2, per_device_train_batch_size=1, learning_rate=0.0, logging_steps=1,
+        max_length=None, dataset_kwargs={"skip_prepare_dataset": True}, remove_unused_columns=False, use_cpu=True,
+        report_to=[], train_sampling_strategy="sequential", save_strategy="no", bf16=False, disable_tqdm=True,
+    )  # fmt: skip
+    trainer = TreeTrainer(model, config, [[row] for row in rows], processing_class=load_tokenizer(qwen2))
+    trainer.train()
+    first, second = (float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry)
+    mean = torch.nn.functional.cross_entropy(
+        model(input_ids=torch.tensor([[5, 6, 7, 8, 9]])).logits[0, 2:4].float(), torch.tensor([8, 9])
+    ).item()
+    assert (first, second) == pytest.approx((1.5 * mean, 0.5 * mean), rel=1e-3)
 
 
 def test_the_rows_of_a_run_stay_together_and_every_pass_is_whole() -> None:

@@ -25,6 +25,9 @@ from .tree import Tree
 class TreeTrainer(SFTTrainer):  # type: ignore[misc]  # trl is untyped here
     """Trains on one tree of rows per device and step, with each token's loss weighted by its rows.
 
+    A step's loss is divided by its number of tokens, not by their weight: else a row of little weight would count for
+    much in a batch of its like, and weights would only act within a batch.
+
     Everything else is the trainer's: gradient accumulation, `accelerate launch`, checkpoints, trackers.
 
     Args:
@@ -40,9 +43,11 @@ class TreeTrainer(SFTTrainer):  # type: ignore[misc]  # trl is untyped here
         def collate(features: list[dict[str, int]]) -> dict[str, Tensor]:
             return Tree.of([row for feature in features for row in batches[feature["number"]]]).inputs()
 
+        rows = [row for batch in batches for row in batch]
+        self._mean_weight = sum(row.weight * len(row.completion) for row in rows) / sum(len(r.completion) for r in rows)
         super().__init__(model, args, train_dataset=numbers, data_collator=collate, **options)
         self.remove_callback(PrinterCallback)
-        self.model_accepts_loss_kwargs = True  # the loss is divided by the weight of the whole step, not of a part
+        self.model_accepts_loss_kwargs = True  # the loss is divided by the size of the whole step, not of a part
 
     def create_optimizer(self, model: Any = None) -> Any:
         """AdamW with float32 copies; under FSDP this is called for the model that was divided already."""
@@ -63,10 +68,13 @@ class TreeTrainer(SFTTrainer):  # type: ignore[misc]  # trl is untyped here
         return self.lr_scheduler
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Tensor | None:
-        """The weight of all tokens of an optimiser step, over accumulation and devices."""
+        """What the loss of an optimiser step is divided by, over accumulation and devices: its trained tokens.
+
+        They are multiplied by the mean weight of all, so that only the proportions of weights matter.
+        """
         if not batch_samples:
             return None
-        total = torch.stack([batch["weights"].sum() for batch in batch_samples]).sum().to(device)
+        total = torch.stack([batch["row_targets"] for batch in batch_samples]).sum().to(device) * self._mean_weight
         return self.accelerator.gather(total).sum() if self.args.world_size > 1 else total
 
     def compute_loss(
@@ -74,9 +82,10 @@ class TreeTrainer(SFTTrainer):  # type: ignore[misc]  # trl is untyped here
     ) -> Any:
         """Mean cross entropy over the trained tokens of the step, by weight. Logits are made for them alone."""
         predictors, logit, labels, weights = (inputs.pop(name) for name in ("predictors", "logit", "labels", "weights"))
+        targets = inputs.pop("row_targets")
         logits = model(**inputs, use_cache=False, logits_to_keep=predictors).logits[0].float()
         losses = torch.nn.functional.cross_entropy(logits[logit], labels, reduction="none")
-        total = weights.sum() if num_items_in_batch is None else num_items_in_batch
+        total = targets * self._mean_weight if num_items_in_batch is None else num_items_in_batch
         loss = (losses * weights).sum() / total
         if num_items_in_batch is not None:  # gradients are averaged over devices, and the total is of all of them
             loss = loss * self.args.world_size

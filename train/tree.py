@@ -30,6 +30,8 @@ class Tree:
     rows: int = 0
     row_tokens: int = 0
     """Tokens that the rows have when each stands alone."""
+    row_targets: int = 0
+    """Those of them that are trained."""
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> "Tree":
@@ -56,6 +58,7 @@ class Tree:
             node = following
         self.rows += 1
         self.row_tokens += len(row)
+        self.row_targets += len(row.completion)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -71,7 +74,7 @@ class Tree:
         Returns:
             `input_ids` and `position_ids` (1, N); `attention_mask` (1, 1, N, N), true where a row attends to a column,
             left out for a chain; `predictors` (P), the nodes whose logits are wanted; `logit` (T), which of these
-            predicts each target; `labels` and `weights` (T).
+            predicts each target; `labels` and `weights` (T); `row_targets` (), a number.
         """
         predictors = sorted({node for node, _ in self.targets})
         places = {node: place for place, node in enumerate(predictors)}
@@ -82,6 +85,7 @@ class Tree:
             "logit": torch.tensor([places[node] for node, _ in self.targets]),
             "labels": torch.tensor([token for _, token in self.targets]),
             "weights": torch.tensor(list(self.targets.values())),
+            "row_targets": torch.tensor(self.row_targets),
         }
         if not self.is_chain:
             found["attention_mask"] = self.mask()[None, None]
