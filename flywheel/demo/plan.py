@@ -30,7 +30,7 @@ passages = 8
 
 [collect]
 concurrency = 64
-temperature = 0.7
+temperature = {temperature}
 seed = {seed}
 
 [train]
@@ -65,6 +65,8 @@ class Plan:
     control: bool
     minutes: int
     """Expected on two cores, per seed."""
+    temperature: float = 0.7
+    """Of the team's own rollouts. Of several samples, a higher one finds ways that the team does not take by itself."""
     rounds: int = 1
     """Rounds that the team collects itself: each brings new questions, and tries again those that are unsolved."""
     seeds: tuple[int, ...] = (0,)
@@ -105,9 +107,9 @@ STANDARD = Plan(
     held_out=100, control=True, minutes=18,
 )  # fmt: skip
 FULL = Plan(
-    suffix="-full", warm_questions=320, own_questions=640, samples=1, rounds=2, seeds=(0, 1),
-    warm_steps={"supervisor": 200, "wiki_search": 60, "page_search": 80},
-    round_steps={"supervisor": 360, "wiki_search": 70, "page_search": 90}, held_out=150, control=True, minutes=75,
+    suffix="-full", warm_questions=320, own_questions=640, samples=3, temperature=1.0, rounds=2, seeds=(0, 1),
+    warm_steps={"supervisor": 240, "wiki_search": 200, "page_search": 250}, round_steps={"supervisor": 640},
+    held_out=150, control=True, minutes=75,
 )  # fmt: skip
 
 

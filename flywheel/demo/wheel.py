@@ -8,7 +8,7 @@ Every step leaves its result in the workspace, so that a stopped demo goes on wh
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -22,7 +22,7 @@ from flywheel.errors import InfrastructureError, InputError
 from flywheel.evaluation.arms import Arm, arm_store, evaluate_arms
 from flywheel.evaluation.held_out import freeze
 from flywheel.evaluation.results import Evaluation, compare
-from flywheel.evaluation.tables import print_evaluation
+from flywheel.evaluation.tables import print_evaluation, print_roles
 from flywheel.files import now, write_text
 from flywheel.progress import duration
 from flywheel.records import BASE, Question, Rollout
@@ -70,18 +70,18 @@ def run_demo(plan: Plan, folder: Path, console: Console, model: str = "embedded"
 
 
 def _conclude(plan: Plan, wheels: Sequence["_Wheel"], folder: Path, console: Console) -> None:
-    """The table over all seeds; where the own round does not beat its control, also which role makes the difference."""
+    """The table over all seeds, where the last round and its control lose answers, and which of them is better."""
     console.rule("all seeds together")
-    evaluation = _together(wheels, plan)
+    names = wheels[0].results
+    results = {name: [rollout for wheel in wheels for rollout in wheel.results[name]] for name in names}
+    evaluation = compare(results, _pairs(plan), now())  # the seeds have different questions
     last = plan.own_arms[-1]
     shown = next(pair for pair in evaluation.comparisons if (pair.first, pair.second) == (CONTROL, last))
     proved = shown.better == last and shown.p < 0.05
-    if not proved:
-        console.print(f"{last} has not beaten its control: the control is tried with each role of {last} in turn")
-        for wheel in wheels:
-            wheel.evaluate(swaps=True)
-        evaluation = _together(wheels, plan)
     print_evaluation(evaluation, console)
+    for arm in evaluation.arms:
+        if arm.name in (CONTROL, last):
+            print_roles(arm, console)
     write_text(folder / "evaluation.json", evaluation.as_json())
     console.print(
         f"The self-collected round {'beats' if proved else 'does not beat'} a control of as many steps on the "
@@ -89,20 +89,11 @@ def _conclude(plan: Plan, wheels: Sequence["_Wheel"], folder: Path, console: Con
     )
 
 
-def _together(wheels: Sequence["_Wheel"], plan: Plan) -> Evaluation:
-    """One evaluation over the questions of all seeds, which are different ones."""
-    names = wheels[0].results
-    results = {name: [rollout for wheel in wheels for rollout in wheel.results[name]] for name in names}
-    return compare(results, _pairs(plan, names), now())
-
-
-def _pairs(plan: Plan, names: Mapping[str, object]) -> list[tuple[str, str]]:
+def _pairs(plan: Plan) -> list[tuple[str, str]]:
     """What is tested: each team against the base, the rounds against the warm start, the control against the last."""
     last = plan.own_arms[-1]
     pairs = [(BASE, WARM), (BASE, last), *((WARM, arm) for arm in plan.own_arms)]
-    if plan.control:
-        pairs.append((CONTROL, last))
-    return pairs + [(CONTROL, name) for name in names if name.startswith(f"{CONTROL} with ")]
+    return [*pairs, (CONTROL, last)] if plan.control else pairs
 
 
 def _open_workspace(plan: Plan, seed: int, folder: Path, model: str) -> Workspace:
@@ -110,7 +101,7 @@ def _open_workspace(plan: Plan, seed: int, folder: Path, model: str) -> Workspac
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise InputError(f"{folder} exists and is not a demo; choose another with --folder")
         resolve_folder(model)  # a model that is not there is named before anything is made
-        workspace = Workspace.create(folder, SETTINGS.format(model=model, seed=seed))
+        workspace = Workspace.create(folder, SETTINGS.format(model=model, seed=seed, temperature=plan.temperature))
         write_text(folder / "demo.json", json.dumps({"plan": asdict(plan), "seconds": {}}) + "\n")
         return workspace
     try:
@@ -160,7 +151,7 @@ class _Wheel:
             with self._step(f"Keep its correct runs, and train {roles} again from the base on all kept runs{control}"):
                 self._train([arm, *([CONTROL] if beside else [])])
         with self._step(f"Serve base and adapters, and put {len(self._held_out)} held-out questions to every team"):
-            evaluation = self.evaluate()
+            evaluation = self._evaluate()
         self._report(evaluation)
 
     @property
@@ -216,23 +207,16 @@ class _Wheel:
         if trainings:
             stage("train.side_by_side").train_side_by_side(self.workspace, trainings, min(2, processors()))
 
-    def evaluate(self, swaps: bool = False) -> Evaluation:
-        """Run every team that is not finished on the held-out questions, all from one server.
-
-        Args:
-            swaps: also the control with each role that was trained again in turn from the last self-collected round.
-        """
+    def _evaluate(self) -> Evaluation:
+        """Run every team that is not finished on the held-out questions, all from one server."""
         config, plan = self.workspace.config, self.plan
-        teams = {arm: plan.adapters(arm) for arm in plan.arms}
-        if swaps:
-            control, last = teams[CONTROL], teams[plan.own_arms[-1]]
-            for role in plan.round_steps:
-                teams[f"{CONTROL} with {role} of {plan.own_arms[-1]}"] = {**control, role: last[role]}
-        arms = [Arm(BASE, config, model=BASE), *(Arm(name, config, versions=team) for name, team in teams.items())]
+        teams = [Arm(arm, config, versions=plan.adapters(arm)) for arm in plan.arms]
+        arms = [Arm(BASE, config, model=BASE), *teams]
         freeze(self.workspace, list(self._held_out))
-        pairs = _pairs(plan, teams)
         with self._serving(plan.arms) as engine:
-            evaluation, self.results = evaluate_arms(self.workspace, arms, self._held_out, engine, "held-out", pairs)
+            evaluation, self.results = evaluate_arms(
+                self.workspace, arms, self._held_out, engine, "held-out", _pairs(plan)
+            )
         return evaluation
 
     def _report(self, evaluation: Evaluation) -> None:
