@@ -158,7 +158,7 @@ def grade(pairs: Path, grader: GraderName) -> None:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="About 4 minutes: few questions, of one kind; shows that everything works.")
-@click.option("--full", is_flag=True, help="About 2.5 hours: two rounds of its own, all of it with two seeds.")
+@click.option("--full", is_flag=True, help="About 3 hours: two rounds of its own, all of it with two seeds.")
 @click.option(
     "--folder", type=click.Path(path_type=Path), help="Workspace of the demo [./flywheel-demo[-quick|-full]]."
 )

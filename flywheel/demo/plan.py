@@ -109,7 +109,7 @@ STANDARD = Plan(
 FULL = Plan(
     suffix="-full", warm_questions=320, own_questions=640, samples=3, temperature=1.0, rounds=2, seeds=(0, 1),
     warm_steps={"supervisor": 240, "wiki_search": 200, "page_search": 250}, round_steps={"supervisor": 640},
-    held_out=150, control=True, minutes=75,
+    held_out=150, control=True, minutes=85,
 )  # fmt: skip
 
 
