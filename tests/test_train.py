@@ -220,12 +220,12 @@ def test_an_adapter_learns_and_loads_in_plain_peft(
     workspace = make_workspace(folder)
     _store(workspace, traces)
     write_datasets(workspace)
-    printed = _train(workspace, "train", "--role", "page_search", "--steps", 30)
+    printed = _train(workspace, "train", "--role", "page_search", "--steps", 45)
     assert "page_search@1: " in printed
     target = workspace.adapter("page_search@1")
     card = read_card(target)
     assert card.last_loss < 0.7 * card.first_loss
-    assert (card.method, card.parents, card.steps) == ("sft", (), 30)
+    assert (card.method, card.parents, card.steps) == ("sft", (), 45)
     assert sorted(path.name for path in target.iterdir()) == [
         "README.md", "adapter_config.json", "adapter_model.safetensors", "card.json", "loss.png",
     ]  # fmt: skip
