@@ -25,8 +25,9 @@ from .tree import Tree
 class TreeTrainer(SFTTrainer):  # type: ignore[misc]  # trl is untyped here
     """Trains on one tree of rows per device and step, with each token's loss weighted by its rows.
 
-    A step's loss is divided by its number of tokens, not by their weight: else a row of little weight would count for
-    much in a batch of its like, and weights would only act within a batch.
+    The loss that is shown is the mean over the step's own weights. Its gradient is multiplied by the mean weight of the
+    step's tokens, compared with that of all: else weights would act only within a batch, and a row of little weight
+    would count for much among its like.
 
     Everything else is the trainer's: gradient accumulation, `accelerate launch`, checkpoints, trackers.
 
@@ -45,9 +46,11 @@ class TreeTrainer(SFTTrainer):  # type: ignore[misc]  # trl is untyped here
 
         rows = [row for batch in batches for row in batch]
         self._mean_weight = sum(row.weight * len(row.completion) for row in rows) / sum(len(r.completion) for r in rows)
+        self._heaviness: Tensor | float = 1.0
+        """Mean weight of the step's tokens, compared with that of all."""
         super().__init__(model, args, train_dataset=numbers, data_collator=collate, **options)
         self.remove_callback(PrinterCallback)
-        self.model_accepts_loss_kwargs = True  # the loss is divided by the size of the whole step, not of a part
+        self.model_accepts_loss_kwargs = True  # the loss is divided by the weight of the whole step, not of a part
 
     def create_optimizer(self, model: Any = None) -> Any:
         """AdamW with float32 copies; under FSDP this is called for the model that was divided already."""
@@ -68,28 +71,31 @@ class TreeTrainer(SFTTrainer):  # type: ignore[misc]  # trl is untyped here
         return self.lr_scheduler
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Tensor | None:
-        """What the loss of an optimiser step is divided by, over accumulation and devices: its trained tokens.
-
-        They are multiplied by the mean weight of all, so that only the proportions of weights matter.
-        """
+        """The weight of all tokens of an optimiser step, over accumulation and devices."""
         if not batch_samples:
             return None
-        total = torch.stack([batch["row_targets"] for batch in batch_samples]).sum().to(device) * self._mean_weight
-        return self.accelerator.gather(total).sum() if self.args.world_size > 1 else total
+        sums = torch.tensor([[batch["weights"].sum(), batch["row_targets"]] for batch in batch_samples], device=device)
+        sums = sums.sum(dim=0, keepdim=True)
+        if self.args.world_size > 1:
+            sums = self.accelerator.gather(sums)
+        weight: Tensor
+        weight, targets = sums.sum(dim=0)
+        self._heaviness = weight / (targets * self._mean_weight)
+        return weight
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """Mean cross entropy over the trained tokens of the step, by weight. Logits are made for them alone."""
         predictors, logit, labels, weights = (inputs.pop(name) for name in ("predictors", "logit", "labels", "weights"))
-        targets = inputs.pop("row_targets")
+        del inputs["row_targets"]
         logits = model(**inputs, use_cache=False, logits_to_keep=predictors).logits[0].float()
         losses = torch.nn.functional.cross_entropy(logits[logit], labels, reduction="none")
-        total = targets * self._mean_weight if num_items_in_batch is None else num_items_in_batch
+        total = weights.sum() if num_items_in_batch is None else num_items_in_batch
         loss = (losses * weights).sum() / total
         if num_items_in_batch is not None:  # gradients are averaged over devices, and the total is of all of them
             loss = loss * self.args.world_size
-        return loss
+        return loss + (self._heaviness - 1) * (loss - loss.detach())  # changes the gradient alone
 
 
 def plan_batches(
