@@ -1,8 +1,13 @@
 """Pictures of what people would rather look at than read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from .records import DatasetCard
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _BLUE, _GREY, _RED = "#2f6fbb", "#b8bec6", "#c4574e"
 
@@ -23,37 +28,33 @@ def loss_curve(losses: Sequence[float], title: str, path: Path) -> None:
     save(path)
 
 
-def funnel(
-    calls: Mapping[str, int], dropped: Mapping[tuple[str, str], int], rows: Mapping[str, int], path: Path
-) -> None:
+def funnel(card: DatasetCard, path: Path) -> None:
     """Calls in, dropped by each rule, rows out, one bar for each role, as a PNG."""
-    axes, save = _figure(8, 1.2 + 0.9 * len(calls))
-    rules = list(dict.fromkeys(rule for _, rule in dropped if dropped[_, rule]))
-    shades = [_shade(place, len(rules)) for place in range(len(rules))]
-    for place, role in enumerate(reversed(list(calls))):
-        parts: list[tuple[str, int, Any]] = [("rows", rows.get(role, 0), _BLUE)]
-        parts += [(rule, dropped.get((role, rule), 0), shade) for rule, shade in zip(rules, shades, strict=True)]
-        left = 0
-        for name, count, colour in parts:
-            if count:
-                axes.barh(place, count, left=left, color=colour, edgecolor="white", label=name.replace("_", " "))
-                if count >= 0.06 * calls[role]:
-                    axes.text(
-                        left + count / 2, place, f"{count:,}", ha="center", va="center", fontsize=8, color="white"
-                    )
-                left += count
-    axes.set_yticks(range(len(calls)), [role.replace("_", " ") for role in reversed(list(calls))])
-    axes.set(xlabel="calls", title="From calls to training rows")
-    handles, labels = axes.get_legend_handles_labels()
-    unique = dict(zip(labels, handles, strict=True))
-    axes.legend(unique.values(), unique.keys(), frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes, save = _figure(8, 1.2 + 0.9 * len(card.calls))
+    draw_funnel(axes, card, kept=_BLUE, dropped=_RED, ink="black")
+    axes.set_title("From calls to training rows")
     save(path)
 
 
-def _shade(place: int, count: int) -> tuple[float, float, float]:
-    """Warm colours for what is dropped, from dark to light."""
-    share = place / max(1, count - 1)
-    return (0.72 + 0.2 * share, 0.3 + 0.45 * share, 0.26 + 0.35 * share)
+def draw_funnel(axes: "Axes", card: DatasetCard, *, kept: str, dropped: str, ink: str) -> None:
+    """One bar for each role: what was kept in one colour, what each rule dropped in shades of another."""
+    rules = list(dict.fromkeys(key.partition(".")[2] for key, count in card.dropped.items() if count))
+    colours: dict[str, tuple[str, float]] = {"rows": (kept, 1.0)}
+    colours |= {rule: (dropped, 0.9 - 0.7 * place / len(rules)) for place, rule in enumerate(rules)}
+    roles = list(reversed(card.calls))
+    left = [0] * len(roles)
+    for name, colour in colours.items():
+        found = card.rows if name == "rows" else {role: card.dropped.get(f"{role}.{name}", 0) for role in roles}
+        counts = [found.get(role, 0) for role in roles]
+        bars = axes.barh(range(len(roles)), counts, left=left, color=colour, height=0.6, label=name.replace("_", " "))
+        shown = [
+            f"{count:,}" if count > 0.05 * card.calls[role] else "" for role, count in zip(roles, counts, strict=True)
+        ]
+        axes.bar_label(bars, shown, label_type="center", fontsize=8, color=ink)
+        left = [start + count for start, count in zip(left, counts, strict=True)]
+    axes.set_yticks(range(len(roles)), [role.replace("_", " ") for role in roles])
+    axes.set_xlabel("calls")
+    axes.legend(frameon=False, fontsize=8, labelcolor=ink, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def _figure(width: float, height: float) -> tuple[Any, Any]:

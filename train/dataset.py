@@ -82,7 +82,7 @@ def write_datasets(
     with tempfile.TemporaryDirectory(prefix=".new-", dir=_made(folder)) as name:
         new = Path(name)
         _write_rows(new, selection, pairs, marks, kind)
-        funnel(selection.calls, selection.dropped, selection.kept, new / "funnel.png")
+        funnel(card, new / "funnel.png")
         rows = [path for path in new.iterdir() if path.suffix in (".jsonl", ".parquet")]
         card = card.model_copy(update={"files": {path.name: sha256(path) for path in sorted(rows)}})
         write_text(new / "README.md", _readme(card))

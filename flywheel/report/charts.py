@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flywheel.evaluation.results import Evaluation
+from flywheel.pictures import draw_funnel
 from flywheel.records import DatasetCard
 
 _INK, _LINE, _GOOD, _FAINT = "#010101", "#010102", "#010103", "#010104"
 _VARIABLES = {_INK: "--ink", _LINE: "--accent", _GOOD: "--good", _FAINT: "--faint"}
 """Stand-ins that matplotlib draws with, and the page's colours that they become."""
-_SHADES = 8
 
 
 def scores(found: Sequence[tuple[str, Evaluation]]) -> str:
@@ -35,22 +35,8 @@ def scores(found: Sequence[tuple[str, Evaluation]]) -> str:
 
 def funnel(card: DatasetCard) -> str:
     """From calls to rows, by role."""
-    rules = list(dict.fromkeys(key.partition(".")[2] for key, count in card.dropped.items() if count))
     figure, axes = _figure(7.5, 0.9 + 0.55 * len(card.calls))
-    for place, role in enumerate(reversed(list(card.calls))):
-        left = 0
-        parts = [("rows", card.rows.get(role, 0))] + [(rule, card.dropped.get(f"{role}.{rule}", 0)) for rule in rules]
-        for number, (name, count) in enumerate(parts):
-            colour = _GOOD if name == "rows" else _LINE
-            shade = 1.0 if name == "rows" else 0.25 + 0.6 * (number % _SHADES) / _SHADES
-            bar = axes.barh(place, count, left=left, color=colour, alpha=shade, height=0.6)
-            if count > 0.05 * card.calls[role]:
-                axes.bar_label(
-                    bar, [f"{name.replace('_', ' ')} {count:,}"], label_type="center", fontsize=7, color=_INK
-                )
-            left += count
-    axes.set_yticks(range(len(card.calls)), [role.replace("_", " ") for role in reversed(list(card.calls))])
-    axes.set(xlabel="calls")
+    draw_funnel(axes, card, kept=_GOOD, dropped=_LINE, ink=_INK)
     return _svg(figure, axes, "Calls that became rows, and calls that each rule dropped")
 
 
