@@ -236,8 +236,8 @@ class Registry:
                 continue
             if leaked := trained_on(self._workspace, second.versions.values()):
                 raise GateRefused(
-                    f"{len(leaked)} held-out questions were trained on, such as {leaked[0]}: freeze others with "
-                    "flywheel evaluate --questions FILE --freeze"
+                    f"{len(leaked)} questions that were trained on are held out or near to one that is, such as "
+                    f"{leaked[0]}: freeze others with flywheel evaluate --questions FILE --freeze"
                 )
             return name, pair_test(first.name, second.name, {first.name: first.right, second.name: second.right})
         raise GateRefused(

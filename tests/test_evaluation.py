@@ -374,7 +374,7 @@ def test_questions_that_were_trained_on_prove_nothing(workspace: Workspace) -> N
     renamed = [question.model_copy(update={"id": f"x{question.id}", "split": "test"}) for question in questions]
     freeze(workspace, renamed)
     _evaluate(workspace, "better", {(): "0000000000", ALL: "1111111000"}, questions=renamed)
-    assert "6 held-out questions were trained on" in run(*at, "promote", code=3)
+    assert "6 questions that were trained on are held out or near" in run(*at, "promote", code=3)
     path = workspace.folder / "again.jsonl"
     path.write_text("".join(question.model_dump_json() + "\n" for question in renamed[:1]))
     assert "they are no proof" in run(*at, "evaluate", "--questions", path, "--freeze", "--name", "leak")

@@ -21,6 +21,7 @@ from flywheel.records import Question
 from flywheel.store import RolloutFilter, TraceStore
 from flywheel.workspace import ROLES, Workspace
 from serve.server import running
+from train.held_out import HeldOut
 
 TINY = Plan(
     suffix="", warm_questions=6, own_questions=4, samples=1, rounds=2, seeds=(0, 1),
@@ -184,6 +185,7 @@ def test_no_question_of_a_demo_is_used_twice(plan: Plan) -> None:
         assert len(set(texts)) == len(texts)
         assert {question.split for question in (*warm, *own)} == {"train"}
         assert {question.split for question in held_out} == {"test"}
+        assert not any(question in HeldOut(held_out) for question in (*warm, *own)), "the gate would refuse the proof"
         tested += held_out
     assert len({question.id for question in tested}) == len(tested), "no two seeds share a held-out question"
     first = {"test-eiffel", "test-plywood", "test-dynasty"}

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from flywheel.questions import read_questions
 from flywheel.records import Question
+from flywheel.stages import stage
 from flywheel.workspace import ROLES
 
 SETTINGS = """\
@@ -109,28 +110,30 @@ STANDARD = Plan(
 FULL = Plan(
     suffix="-full", warm_questions=320, own_questions=640, samples=3, temperature=1.0, rounds=2, seeds=(0, 1),
     warm_steps={"supervisor": 240, "wiki_search": 200, "page_search": 250}, round_steps={"supervisor": 640},
-    held_out=150, control=True, minutes=85,
+    held_out=150, control=True, minutes=90,
 )  # fmt: skip
 
 
 def choose_questions(plan: Plan, seed: int) -> tuple[list[Question], list[list[Question]], list[Question]]:
-    """Questions for the teacher, those that each of the team's own rounds brings, and held-out ones; all different.
+    """Questions for the teacher, those that each of the team's own rounds brings, and held-out ones; all different,
+    and none for training so near to a held-out one that the gate would not take it for proof.
 
     The teacher's are worded plainly. The team's own are worded otherwise, and the held-out ones in every way, as real
     questions are, so that there is something left to learn.
     """
-    training: list[Question] = read_questions("embedded", "train", 0, seed)
-    held_out: list[Question] = read_questions("embedded", "test", 0, plan.seeds[0])
+    tested: list[Question] = _of_kinds(plan, read_questions("embedded", "test", 0, plan.seeds[0]))
+    tested.sort(key=lambda question: question.id.rpartition("-")[2].isdigit())  # those with names come first
+    first = plan.held_out * plan.seeds.index(seed)
+    held_out = tested[first : first + plan.held_out]
+    barred = stage("train.held_out").HeldOut(held_out)
+    training = _of_kinds(plan, read_questions("embedded", "train", 0, seed))
+    training = [question for question in training if question not in barred]
     plain = [question for question in training if question.wording == 0]
     varied = [question for question in training if question.wording != 0]
-    if plan.kinds:
-        plain, varied, held_out = (
-            [question for question in questions if question.kind in plan.kinds]
-            for questions in (plain, varied, held_out)
-        )
-    always = [question for question in held_out if not question.id.rpartition("-")[2].isdigit()]
-    others = [question for question in held_out if question not in always]
-    first = plan.held_out * plan.seeds.index(seed)
     share = plan.own_questions // plan.rounds
     rounds = [varied[share * number : share * (number + 1)] for number in range(plan.rounds)]
-    return plain[: plan.warm_questions], rounds, (always + others)[first : first + plan.held_out]
+    return plain[: plan.warm_questions], rounds, held_out
+
+
+def _of_kinds(plan: Plan, questions: list[Question]) -> list[Question]:
+    return [question for question in questions if not plan.kinds or question.kind in plan.kinds]

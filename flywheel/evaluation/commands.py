@@ -117,9 +117,10 @@ def _questions(
         click.echo("warning: these are not the frozen held-out questions; they show, but do not promote", err=True)
     if leaked := trained_on(workspace, workspace.adapters()):
         click.echo(
-            f"warning: {len(leaked)} of the held-out questions were trained on, such as {leaked[0]}: they are no proof",
+            f"warning: {len(leaked)} questions that were trained on are held out or near to one that is, such as "
+            f"{leaked[0]}: this is no proof",
             err=True,
-        )  # fmt: skip
+        )
     return chosen
 
 

@@ -40,7 +40,7 @@ def frozen_hash(workspace: Workspace) -> str:
 
 
 def trained_on(workspace: Workspace, adapters: Iterable[str]) -> list[str]:
-    """Held-out questions, or near neighbours of some, that adapters were trained on, by their ids.
+    """Questions that adapters were trained on and that are held out, or near to one that is, by their ids.
 
     It looks into the rows that an adapter was trained on; where these are gone, at every right rollout in the traces.
     """
