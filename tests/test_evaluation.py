@@ -377,7 +377,7 @@ def test_questions_that_were_trained_on_prove_nothing(workspace: Workspace) -> N
     assert "6 questions that were trained on are held out or near" in run(*at, "promote", code=3)
     path = workspace.folder / "again.jsonl"
     path.write_text("".join(question.model_dump_json() + "\n" for question in renamed[:1]))
-    assert "they are no proof" in run(*at, "evaluate", "--questions", path, "--freeze", "--name", "leak")
+    assert "this is no proof" in run(*at, "evaluate", "--questions", path, "--freeze", "--name", "leak")
 
 
 def test_kinds_of_questions_are_shown_as_they_are(workspace: Workspace, tmp_path: Path) -> None:
