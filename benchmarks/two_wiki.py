@@ -73,18 +73,20 @@ def turn(workspace: Workspace, questions: Path, dev: Path, steps: int, *options:
 
 def summary(workspace: Workspace) -> Evaluation:
     """All teams of all turns' evaluations as one, tested against the first."""
-    found = [read_record(path, Evaluation) for path in sorted(workspace.reports.glob("round-*/evaluation.json"))]
+    found = {
+        path.parent.name: read_record(path, Evaluation)
+        for path in sorted(workspace.reports.glob("round-*/evaluation.json"))
+    }
     arms: dict[tuple[str, ...], ArmResult] = {}
-    for evaluation in found:
+    for name, evaluation in found.items():
         for arm in evaluation.arms:
             players = tuple(arm.versions.values())
-            named = arm.model_copy(update={"name": ", ".join(players) or "base"})
-            arms.setdefault(players, named)
+            arms.setdefault(players, arm.model_copy(update={"name": name if players else "base"}))
     right = {arm.name: arm.right for arm in arms.values()}
     first, *others = right
     pairs = [(first, other) for other in others] + list(itertools.pairwise(others))
     tests = tuple(pair_test(one, other, right) for one, other in pairs)
-    return found[0].model_copy(update={"arms": tuple(arms.values()), "comparisons": tests})
+    return found["round-0"].model_copy(update={"arms": tuple(arms.values()), "comparisons": tests})
 
 
 def main() -> None:

@@ -28,6 +28,9 @@ from flywheel.stages import stage
 from flywheel.store import TraceStore
 from flywheel.workspace import ROLES, Workspace, read_card, read_record
 
+NEW = "new"
+"""The name of the team with a round's candidates in its evaluations."""
+
 
 class Plan(Record):
     """What a turn is asked to do."""
@@ -292,7 +295,7 @@ class _Turn:
 
     def _evaluate(self, roles: Sequence[str], inputs: str) -> str:
         before = ACTIVE if self._before(roles) else BASE
-        after = ",".join([before, *self._new(roles).values()])
+        after = f"{NEW}:{','.join([before, *self._new(roles).values()])}"
         name = "-".join([f"round-{self._state.round}", *([roles[0]] if self._state.plan.sequential else [])])
         earlier = sum(1 for known in self._state.reports.values() if known == name or known.startswith(f"{name}."))
         name = self._state.reports.get(inputs) or (f"{name}.{earlier + 1}" if earlier else name)

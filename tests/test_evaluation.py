@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from flywheel.cli import flywheel as group
 from flywheel.errors import DataError, FlywheelError, InputError
-from flywheel.evaluation.arms import Arm, compare_arms, parse_team, swaps
+from flywheel.evaluation.arms import Arm, compare_arms, parse_team, parse_teams, swaps
 from flywheel.evaluation.held_out import freeze
 from flywheel.evaluation.origins import find_origin
 from flywheel.evaluation.results import Evaluation, compare
@@ -55,6 +55,19 @@ def test_a_team_is_what_its_text_says() -> None:
     for wrong in ("pilot@1", "supervisor", "base,active", "supervisor@x", ""):
         with pytest.raises(InputError, match="none of base, active"):
             parse_team(wrong, active, candidate)
+
+
+def test_teams_can_be_named() -> None:
+    teams = parse_teams(
+        ["base", "old: active", "new:supervisor@2", "supervisor@3", "base"], {"supervisor": "supervisor@1"}, {}
+    )
+    assert list(teams) == ["base", "old", "new", "supervisor@3"]
+    assert teams["old"] == {"supervisor": "supervisor@1"} and teams["new"] == {"supervisor": "supervisor@2"}
+    for wrong in (":base", "base:active", "candidate: base", "New:base", "a b:base", "../a:base", "a" * 31 + ":base"):
+        with pytest.raises(InputError, match="a name has at most 30"):
+            parse_teams([wrong], {}, {})
+    with pytest.raises(InputError, match="another team has this name"):
+        parse_teams(["new:base", "new:supervisor@1"], {}, {})
 
 
 def test_the_matrix_takes_one_role_away_at_a_time() -> None:
@@ -202,6 +215,8 @@ def test_evaluate_freezes_its_questions_and_compares_teams(workspace: Workspace)
     assert set(evaluation.arms[1].weights) == {f"{role}@1" for role in ROLES}
     printed = run(*at, "--team", "base,page_search@1", "--matrix", "--limit", 1)
     assert "base,page_search@1" in printed and "page_search base" in printed
+    printed = run(*at, "--team", "base", "--team", "one: base,page_search@1", "--limit", 1)
+    assert "base against one" in printed and "one: page_search@1" in printed
     assert "there is no page_search@9" in run(*at, "--team", "page_search@9", code=2)
     assert "none of base" in run(*at, "--team", "pilot@1", code=2)
 

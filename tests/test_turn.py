@@ -48,6 +48,7 @@ def test_two_rounds_in_one_command(workspace: Workspace) -> None:
     assert "== round 0" in printed and "== round 1" in printed
     assert "collect: 6 of 6 rollouts right" in printed
     assert "which was allowed" in printed
+    assert "base against new" in printed and "active against new" in printed
     first, second = state(workspace, 0), state(workspace, 1)
     assert first.finished and second.finished
     assert list(first.steps) == ["collect", "select", "audit", "train", "evaluate", "promote"]

@@ -77,6 +77,28 @@ def parse_team(text: str, active: Mapping[str, str], candidate: Mapping[str, str
     return versions
 
 
+def parse_teams(
+    texts: Iterable[str], active: Mapping[str, str], candidate: Mapping[str, str]
+) -> dict[str, dict[str, str]]:
+    """The versions of each team, by its name: what stands before a colon (`new: page_search@3`), or else its text.
+
+    Raises:
+        InputError: for no team, a name that cannot be one, and one name for two teams.
+    """
+    teams: dict[str, dict[str, str]] = {}
+    for text in texts:
+        name, colon, team = (part.strip() for part in text.rpartition(":"))
+        if colon and (name in (BASE, ACTIVE, CANDIDATE) or not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,29}", name)):
+            raise InputError(
+                f"--team {text}: a name has at most 30 small letters, digits, dots and dashes, and is not {BASE}, "
+                f"{ACTIVE} or {CANDIDATE}"
+            )
+        versions = parse_team(team, active, candidate)
+        if teams.setdefault(name or team, versions) != versions:
+            raise InputError(f"--team {text}: another team has this name")
+    return teams
+
+
 def swaps(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """The new team with one role played as before, or by the base: a role that harms is seen by its being away."""
     arms: dict[str, dict[str, str]] = {}

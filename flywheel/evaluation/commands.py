@@ -32,7 +32,7 @@ from flywheel.registry import Registry, evaluations
 from flywheel.statistics import detectable_difference
 from flywheel.workspace import Workspace, read_card
 
-from .arms import ACTIVE, CANDIDATE, Arm, arm_store, evaluate_arms, parse_team, swaps
+from .arms import ACTIVE, CANDIDATE, Arm, arm_store, evaluate_arms, parse_teams, swaps
 from .held_out import freeze, frozen_questions, trained_on
 from .results import Evaluation, hash_questions
 from .tables import percent, print_evaluation, print_roles
@@ -44,7 +44,7 @@ from .tables import percent, print_evaluation, print_roles
 @click.option(
     "--team", "teams", multiple=True, metavar="TEAM",
     help="A team to evaluate: base, active, candidate, or changes to active, such as page_search@3,supervisor=base. "
-    "May be repeated. Default: base, active and candidate, as far as they exist.",
+    "NAME:TEAM names it. May be repeated. Default: base, active and candidate, as far as they exist.",
 )  # fmt: skip
 @click.option("--matrix", is_flag=True, help="Also the last team with each role in turn as in active, and as the base.")
 @source_options
@@ -136,7 +136,7 @@ def choose_arms(workspace: Workspace, config: Config, teams: Sequence[str], matr
         teams = (BASE, *([ACTIVE] if active else []), *([CANDIDATE] if candidate else []))
         if len(teams) == 1:
             raise InputError("there are no adapters to compare with the base; make some with: flywheel train --all")
-    named = {team: parse_team(team, active, candidate) for team in teams}
+    named = parse_teams(teams, active, candidate)
     if matrix:
         last = list(named.values())[-1]
         named |= swaps(active, last)
