@@ -138,6 +138,16 @@ def base_hash(folder: Path) -> str:
     return sha256(*texts, _fingerprint(weights))
 
 
+def model_hash(model: str) -> str:
+    """Fingerprint of a base by its name in the settings: of a GGUF file as it is, else the `base_hash` of its folder.
+
+    Raises:
+        InputError: when there is no such model.
+    """
+    path = packaged_language_model() if model == "embedded" else Path(model).expanduser()
+    return _fingerprint([path]) if path.suffix == ".gguf" and path.is_file() else base_hash(resolve_folder(model))
+
+
 def _fingerprint(files: list[Path]) -> str:
     parts: list[bytes] = []
     for path in files:

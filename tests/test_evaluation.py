@@ -20,6 +20,7 @@ from flywheel.questions import read_questions
 from flywheel.records import AgentRun, Question, Rollout, Support
 from flywheel.registry import GateRefused, Registry
 from flywheel.statistics import detectable_difference, mcnemar_exact
+from flywheel.store import TraceStore
 from flywheel.workspace import ROLES, Workspace
 
 from .adapters import make_adapter
@@ -219,6 +220,48 @@ def test_evaluate_freezes_its_questions_and_compares_teams(workspace: Workspace)
     assert "base against one" in printed and "one: page_search@1" in printed
     assert "there is no page_search@9" in run(*at, "--team", "page_search@9", code=2)
     assert "none of base" in run(*at, "--team", "pilot@1", code=2)
+
+
+def test_what_a_team_has_answered_is_not_asked_again(workspace: Workspace, qwen2: Path) -> None:
+    """Unless its weights, the base's, the settings or the question are others, or --fresh asks for it."""
+    at = ("-w", workspace.folder)
+
+    def answers(name: str, *options: object) -> tuple[str, set[tuple[str, float]], set[tuple[str, float]]]:
+        """What was printed, and which rollouts of the base and of the candidate, by how long they took."""
+        printed = run(*at, "evaluate", "--name", name, *options)
+        taken = []
+        for team in ("base", "candidate"):
+            with TraceStore(workspace.reports / name / f"{team}.sqlite", read_only=True) as store:
+                taken.append({(rollout.id, rollout.seconds) for rollout in store.rollouts()})
+        return printed, taken[0], taken[1]
+
+    printed, base, candidate = answers("first", "--questions", "embedded", "--limit", 3)
+    assert "earlier report" not in printed
+    printed, *same = answers("again")
+    assert "base: 3 of 3 answers are in an earlier report" in printed and same == [base, candidate]
+    printed, *same = answers("more", "--questions", "embedded", "--limit", 4)
+    assert "candidate: 3 of 4 answers" in printed and base < same[0] and candidate < same[1]
+    printed, *others = answers("fresh", "--fresh")
+    assert "earlier report" not in printed and not others[0] & base and not others[1] & candidate
+    changed = [question.model_copy(update={"answer": "other"}) for question in read_questions("embedded", "test", 3)]
+    path = workspace.folder / "changed.jsonl"
+    path.write_text("".join(question.model_dump_json() + "\n" for question in changed))
+    printed, *others = answers("changed", "--questions", path)
+    assert "earlier report" not in printed
+    with_settings = ("-o", "engine.max_tokens=9", "evaluate", "--name", "settings")
+    assert "earlier report" not in run(*at, *with_settings)
+    make_adapter(workspace.folder / "adapters", qwen2, "supervisor", 2, 7)
+    printed, *others = answers("weights")
+    assert "base: 3 of 3" in printed and printed.count("earlier report") == 1
+    base_weights = next(Path(workspace.config.engine.model).glob("*.safetensors"))
+    other = workspace.folder / "base"
+    shutil.copytree(base_weights.parent, other)
+    settings = ("-o", f"engine.model={other}", "evaluate", "--team", "base")
+    run(*at, *settings, "--name", "copy")
+    assert "3 of 3" in run(*at, *settings, "--name", "copy-again")
+    weights = (other / base_weights.name).read_bytes()
+    (other / base_weights.name).write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
+    assert "earlier report" not in run(*at, *settings, "--name", "other")
 
 
 def _evaluate(

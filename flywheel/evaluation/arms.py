@@ -2,11 +2,15 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import click
+
+from flywheel import __version__
+from flywheel.base_model import model_hash
 from flywheel.config import Config
 from flywheel.engines import Engine
 from flywheel.errors import DataError, InfrastructureError, InputError
@@ -111,8 +115,13 @@ def swaps(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, dict[str,
     return arms
 
 
-def run_arm(arm: Arm, questions: Sequence[Question], engine: Engine, folder: Path, cache: Path) -> list[Rollout]:
+def run_arm(
+    arm: Arm, questions: Sequence[Question], engine: Engine, folder: Path, cache: Path, earlier: Sequence[Path] = ()
+) -> list[Rollout]:
     """Run a team on the questions at temperature 0; what an earlier call finished is not run again.
+
+    Args:
+        earlier: stores of other reports; what the same team answered there under the same settings is taken from them.
 
     Raises:
         InfrastructureError: when rollouts failed; the same call tries them again.
@@ -128,7 +137,13 @@ def run_arm(arm: Arm, questions: Sequence[Question], engine: Engine, folder: Pat
                 raise InputError(
                     f"{folder} holds results on another question {done.question.id!r}; choose another --name for these"
                 )
-        store.set_meta("arm", arm.digest())
+        if store.meta("arm") is None:
+            store.set_meta("arm", arm.digest())
+            store.set_meta("made with", _made_with(arm.config))
+        if missing := asked.keys() - {id for id, _ in store.verdicts(0)}:
+            found = store.merge(_known(arm, [asked[id] for id in missing], earlier))["new"]
+            if found:
+                click.echo(f"{arm.name}: {found} of {len(asked)} answers are in an earlier report", err=True)
         summary = stage("collect.collector").collect(
             questions, arm.config, engine, store, cache, round=0, samples=1, temperature=0.0, model=arm.model,
             versions=versions, prompts=arm.prompts, title=f"evaluate {arm.name}",
@@ -141,15 +156,36 @@ def run_arm(arm: Arm, questions: Sequence[Question], engine: Engine, folder: Pat
     return [by_id[question.id] for question in questions]
 
 
+def _known(arm: Arm, questions: Iterable[Question], stores: Iterable[Path]) -> Iterator[Rollout]:
+    """What the same team answered to these questions, in the first store that has it."""
+    wanted, made_with = {question.id: question for question in questions}, _made_with(arm.config)
+    if not made_with:
+        return
+    for path in stores:
+        with suppress(DataError), TraceStore(path, read_only=True) as store:
+            if (store.meta("arm"), store.meta("made with")) != (arm.digest(), made_with):
+                continue
+            for rollout in store.rollouts(RolloutFilter(round=0)):
+                if rollout.status == "finished" and wanted.get(rollout.question.id) == rollout.question:
+                    del wanted[rollout.question.id]
+                    yield rollout
+
+
+def _made_with(config: Config) -> str:
+    """This Flywheel and the base's weights; empty where another server holds them, which may change unseen."""
+    return "" if config.engine.kind == "openai" else f"flywheel {__version__}, base {model_hash(config.engine.model)}"
+
+
 def evaluate_arms(
     workspace: Workspace, arms: Sequence[Arm], questions: Sequence[Question], engine: Engine, name: str,
-    pairs: Sequence[tuple[str, str]],
+    pairs: Sequence[tuple[str, str]], fresh: bool = False,
 ) -> tuple[Evaluation, dict[str, list[Rollout]]]:  # fmt: skip
     """Run the teams on the questions, and keep the results as a report of that name.
 
     Args:
         engine: one that serves the adapters of all teams.
         pairs: names of the teams that are tested against each other.
+        fresh: take no answers from other reports.
 
     Raises:
         InfrastructureError: when rollouts failed; the same call tries them again.
@@ -161,7 +197,8 @@ def evaluate_arms(
         if found.questions_hash != hash_questions(questions):
             raise InputError(f"{folder} is an evaluation on other questions; choose another --name for this one")
     arms = [arm.weighed(workspace) for arm in arms]
-    results = {arm.name: run_arm(arm, questions, engine, folder, workspace.cache) for arm in arms}
+    earlier = [] if fresh else sorted(workspace.reports.glob("*/*.sqlite"))
+    results = {arm.name: run_arm(arm, questions, engine, folder, workspace.cache, earlier) for arm in arms}
     evaluation = compare_arms(arms, results, pairs, now())
     write_text(folder / "evaluation.json", evaluation.as_json())
     return evaluation, results

@@ -50,17 +50,19 @@ from .tables import percent, print_evaluation, print_roles
 @source_options
 @engine_option
 @click.option("--name", help="Name of the report; the same name resumes it. Default: one for these teams and settings.")
+@click.option("--fresh", is_flag=True, help="Ask also what an earlier report has the same team's answers to.")
 @click.pass_context
 def evaluate(
     context: click.Context, questions: str | None, split: str, limit: int | None, shuffle: int | None,
     names: tuple[str, ...], refreeze: bool, teams: tuple[str, ...], matrix: bool, source: str | None, offline: bool,
-    engine: str | None, name: str | None,
+    engine: str | None, name: str | None, fresh: bool,
 ) -> None:  # fmt: skip
     """Compare teams on held-out questions: the same questions and seeds for all.
 
     The first evaluation freezes its questions in the workspace; without --questions they are taken again. Prints exact
     match, F1 and match with 95% bootstrap intervals, McNemar's exact test, and where failures began, and keeps all in
-    reports/. The same command goes on where it was stopped.
+    reports/. The same command goes on where it was stopped; what the same team, with the same weights and settings, has
+    answered for an earlier report is not asked again.
     """
     workspace = open_workspace(context)
     if questions is None and context.get_parameter_source("split") is not ParameterSource.DEFAULT:
@@ -81,7 +83,7 @@ def evaluate(
     needed = dict.fromkeys(version for arm in arms for version in arm.versions.values())
     opened = open_engine(config.engine, workspace.adapters(tuple(needed)) if needed else {})
     try:
-        evaluation, _ = evaluate_arms(workspace, arms, chosen, opened, name, _pairs(arms, matrix))
+        evaluation, _ = evaluate_arms(workspace, arms, chosen, opened, name, _pairs(arms, matrix), fresh)
     finally:
         opened.close()
     console = Console()
