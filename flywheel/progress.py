@@ -33,7 +33,7 @@ class Tracker:
     def __init__(self, title: str, total: int, parallel: int = 1) -> None:
         self._title = title
         self._total = total
-        self._under_way = parallel / 2 if parallel > 1 else 0.0
+        self._parallel = parallel
         self._done = 0
         self._started = self._last_line = time.monotonic()
         self._bar: Progress | None = None
@@ -69,7 +69,8 @@ class Tracker:
     def _line(self, note: str, finished: bool = False) -> None:
         self._last_line = time.monotonic()
         elapsed = self._last_line - self._started
-        done = min(self._done + self._under_way, self._total)
+        under_way = min(self._parallel, self._total - self._done) if self._parallel > 1 else 0
+        done = self._done + under_way / 2
         left = elapsed / max(done, 1) * (self._total - done)
         end = f"done in {duration(elapsed)}" if finished else f"ETA {duration(left)}"
         print(

@@ -13,6 +13,7 @@ from flywheel.config import Config, load_config
 from flywheel.errors import DataError, InfrastructureError, InputError
 from flywheel.files import read_jsonl, write_text
 from flywheel.grading import grade
+from flywheel.progress import Tracker
 from flywheel.records import AgentRun, Call, Message, Question, Rollout, Verdict
 from flywheel.statistics import bootstrap_interval, mcnemar_exact
 from flywheel.store import FORMAT_VERSION, TraceStore
@@ -185,6 +186,21 @@ def test_a_workspace_of_another_version_is_refused(tmp_path: Path) -> None:
         Workspace(tmp_path / "w")
     with pytest.raises(InputError, match="not a workspace"):
         Workspace(tmp_path)
+
+
+def test_the_eta_counts_what_is_under_way_as_half_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also at the end, when less is under way than could be."""
+    seconds = iter(range(0, 10_000, 20))
+    monkeypatch.setattr("flywheel.progress.time.monotonic", lambda: float(next(seconds)))
+    with Tracker("work", 10, parallel=4) as tracker:
+        for _ in range(10):
+            tracker.advance()
+    lines = capsys.readouterr().err.splitlines()
+    assert "work: 1/10, ETA 1m 33s" in lines[0]  # after 40 s, with 1 + 4 / 2 of 10 done
+    assert "ETA 0s" not in "".join(lines) and "work: 9/10, ETA 19s" in lines[-2]
+    assert lines[-1].startswith("work: 10/10, done in")
 
 
 def test_mcnemar_and_bootstrap() -> None:

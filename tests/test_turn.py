@@ -49,6 +49,7 @@ def test_two_rounds_in_one_command(workspace: Workspace) -> None:
     assert "collect: 6 of 6 rollouts right" in printed
     assert "which was allowed" in printed
     assert "base against new" in printed and "active against new" in printed
+    assert "active: 3 of 3 answers are in an earlier report" in printed, "round 0 has asked this team"
     first, second = state(workspace, 0), state(workspace, 1)
     assert first.finished and second.finished
     assert list(first.steps) == ["collect", "select", "audit", "train", "evaluate", "promote"]
