@@ -16,10 +16,10 @@ from pydantic import Field
 
 from flywheel.children import start
 from flywheel.errors import DataError, FlywheelError, InputError
-from flywheel.evaluation.arms import ACTIVE
 from flywheel.evaluation.held_out import freeze, frozen_hash, frozen_questions
 from flywheel.evaluation.results import Evaluation, hash_questions
 from flywheel.evaluation.settings import all_settings
+from flywheel.evaluation.teams import ACTIVE
 from flywheel.files import now, sha256, write_text
 from flywheel.progress import duration
 from flywheel.records import BASE, DatasetCard, Question, Record

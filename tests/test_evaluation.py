@@ -10,11 +10,12 @@ from click.testing import CliRunner
 
 from flywheel.cli import flywheel as group
 from flywheel.errors import DataError, FlywheelError, InputError
-from flywheel.evaluation.arms import Arm, compare_arms, parse_team, parse_teams, swaps
+from flywheel.evaluation.arms import Arm, compare_arms
 from flywheel.evaluation.held_out import freeze
 from flywheel.evaluation.origins import find_origin
 from flywheel.evaluation.results import Evaluation, compare
 from flywheel.evaluation.tables import describe_origins
+from flywheel.evaluation.teams import parse_team, parse_teams, swaps
 from flywheel.files import write_text
 from flywheel.questions import read_questions
 from flywheel.records import AgentRun, Question, Rollout, Support

@@ -18,12 +18,10 @@ from flywheel.files import now, sha256, write_text
 from flywheel.records import BASE, Prompt, Question, Rollout
 from flywheel.stages import stage
 from flywheel.store import RolloutFilter, TraceStore
-from flywheel.workspace import ROLES, Workspace, read_card, read_record
+from flywheel.workspace import Workspace, read_card, read_record
 
 from .results import Evaluation, compare, hash_questions
 from .settings import all_settings, compared_settings
-
-ACTIVE, CANDIDATE = "active", "candidate"
 
 
 @dataclass(frozen=True)
@@ -54,67 +52,6 @@ class Arm:
         return replace(self, weights=weights)
 
 
-def parse_team(text: str, active: Mapping[str, str], candidate: Mapping[str, str]) -> dict[str, str]:
-    """The versions, by role, that a text like `active,page_search@3,supervisor=base` means.
-
-    Args:
-        text: `base`, `active` or `candidate`, then changes to single roles; changes alone are made to `active`.
-
-    Raises:
-        InputError: for anything else.
-    """
-    teams: dict[str, Mapping[str, str]] = {BASE: {}, ACTIVE: active, CANDIDATE: {**active, **candidate}}
-    first, *changes = [part.strip() for part in text.split(",")]
-    if first not in teams:
-        first, changes = ACTIVE, [first, *changes]
-    versions = dict(teams[first])
-    for change in changes:
-        found = re.fullmatch(r"(\w+)(?:@(\d+)|=base)", change)
-        if not found or found[1] not in ROLES:
-            raise InputError(
-                f"--team {text}: {change!r} is none of base, active, candidate, role@version and role=base "
-                f"(roles are {', '.join(ROLES)})"
-            )
-        versions.pop(found[1], None)
-        if found[2]:
-            versions[found[1]] = f"{found[1]}@{int(found[2])}"
-    return versions
-
-
-def parse_teams(
-    texts: Iterable[str], active: Mapping[str, str], candidate: Mapping[str, str]
-) -> dict[str, dict[str, str]]:
-    """The versions of each team, by its name: what stands before a colon (`new: page_search@3`), or else its text.
-
-    Raises:
-        InputError: for no team, a name that cannot be one, and one name for two teams.
-    """
-    teams: dict[str, dict[str, str]] = {}
-    for text in texts:
-        name, colon, team = (part.strip() for part in text.rpartition(":"))
-        if colon and (name in (BASE, ACTIVE, CANDIDATE) or not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,29}", name)):
-            raise InputError(
-                f"--team {text}: a name has at most 30 small letters, digits, dots and dashes, and is not {BASE}, "
-                f"{ACTIVE} or {CANDIDATE}"
-            )
-        versions = parse_team(team, active, candidate)
-        if teams.setdefault(name or team, versions) != versions:
-            raise InputError(f"--team {text}: another team has this name")
-    return teams
-
-
-def swaps(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """The new team with one role played as before, or by the base: a role that harms is seen by its being away."""
-    arms: dict[str, dict[str, str]] = {}
-    for role in ROLES:
-        rest = {other: version for other, version in new.items() if other != role}
-        if role in old and old[role] != new.get(role):
-            arms[f"{role} old"] = {**rest, role: old[role]}
-        if role in new:
-            arms[f"{role} base"] = rest
-    return arms
-
-
 def run_arm(
     arm: Arm, questions: Sequence[Question], engine: Engine, folder: Path, cache: Path, earlier: Sequence[Path] = ()
 ) -> list[Rollout]:
@@ -129,21 +66,7 @@ def run_arm(
     """
     versions = {role.name: arm.versions.get(role.name, BASE) for role in stage("collect.team").WIKIPEDIA.roles}
     with TraceStore(arm_store(folder, arm.name)) as store:
-        if (store.meta("arm") or arm.digest()) != arm.digest():
-            raise InputError(f"{folder} holds results of other adapters or settings; choose another --name for these")
-        asked = {question.id: question for question in questions}
-        for done in store.rollouts(RolloutFilter(round=0)):
-            if done.question.id in asked and done.question != asked[done.question.id]:
-                raise InputError(
-                    f"{folder} holds results on another question {done.question.id!r}; choose another --name for these"
-                )
-        if store.meta("arm") is None:
-            store.set_meta("arm", arm.digest())
-            store.set_meta("made with", _made_with(arm.config))
-        if missing := asked.keys() - {id for id, _ in store.verdicts(0)}:
-            found = store.merge(_known(arm, [asked[id] for id in missing], earlier))["new"]
-            if found:
-                click.echo(f"{arm.name}: {found} of {len(asked)} answers are in an earlier report", err=True)
+        _prepare(store, folder, arm, questions, earlier)
         summary = stage("collect.collector").collect(
             questions, arm.config, engine, store, cache, round=0, samples=1, temperature=0.0, model=arm.model,
             versions=versions, prompts=arm.prompts, title=f"evaluate {arm.name}",
@@ -154,6 +77,28 @@ def run_arm(
             raise InfrastructureError(f"{summary.infrastructure} rollouts of {arm.name} failed: {summary.failure}")
         by_id = {rollout.question.id: rollout for rollout in store.rollouts(RolloutFilter(round=0))}
     return [by_id[question.id] for question in questions]
+
+
+def _prepare(store: TraceStore, folder: Path, arm: Arm, questions: Sequence[Question], earlier: Iterable[Path]) -> None:
+    """See that the store in this folder is the arm's, and put in what other stores have of it.
+
+    Raises:
+        InputError: when it holds rollouts with other adapters or settings, or on other questions.
+    """
+    if (store.meta("arm") or arm.digest()) != arm.digest():
+        raise InputError(f"{folder} holds results of other adapters or settings; choose another --name for these")
+    asked = {question.id: question for question in questions}
+    for done in store.rollouts(RolloutFilter(round=0)):
+        if done.question != asked.get(done.question.id, done.question):
+            raise InputError(
+                f"{folder} holds results on another question {done.question.id!r}; choose another --name for these"
+            )
+    if store.meta("arm") is None:
+        store.set_meta("arm", arm.digest())
+        store.set_meta("made with", _made_with(arm.config))
+    missing = asked.keys() - {id for id, _ in store.verdicts(0)}
+    if missing and (found := store.merge(_known(arm, [asked[id] for id in missing], earlier))["new"]):
+        click.echo(f"{arm.name}: {found} of {len(asked)} answers are in an earlier report", err=True)
 
 
 def _known(arm: Arm, questions: Iterable[Question], stores: Iterable[Path]) -> Iterator[Rollout]:

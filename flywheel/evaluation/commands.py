@@ -32,10 +32,11 @@ from flywheel.registry import Registry, evaluations
 from flywheel.statistics import detectable_difference
 from flywheel.workspace import Workspace, read_card
 
-from .arms import ACTIVE, CANDIDATE, Arm, arm_store, evaluate_arms, parse_teams, swaps
+from .arms import Arm, arm_store, evaluate_arms
 from .held_out import freeze, frozen_questions, trained_on
 from .results import Evaluation, hash_questions
 from .tables import percent, print_evaluation, print_roles
+from .teams import ACTIVE, CANDIDATE, parse_teams, swaps
 
 
 @click.command()
